@@ -1,0 +1,28 @@
+"""The cost model: what one step of a graph must compute and move.
+
+Divided by a device's measured peak and bandwidth it gives the step's lower bound in seconds, which is what figures are held
+against, what the planner sizes by, and what the scheduler's token budget comes from.
+"""
+
+from __future__ import annotations
+
+from octavo.graph.ir import Graph
+from octavo.graph.ops import OPS, Cost, Sizes
+
+
+def step_cost(graph: Graph, sizes: Sizes) -> Cost:
+    """The sum over the graph's nodes for a step of ``sizes``."""
+    total = Cost()
+    for node in graph.nodes:
+        inputs = [graph.types[v] for v in node.inputs]
+        weights = [graph.weights[w] for w in node.weights]
+        total += OPS[node.op].cost(inputs, weights, node.attrs, sizes)
+    return total
+
+
+def kv_block_bytes(graph: Graph, block_size: int, element_bytes: int) -> int:
+    """Bytes of one block of the pool: keys and values of ``block_size`` tokens in the layers of one group."""
+    if not graph.kv:
+        return 0
+    layer = graph.kv[0]
+    return 2 * graph.kv_slots * block_size * layer.kv_heads * layer.head_dim * element_bytes

@@ -1,0 +1,84 @@
+"""embed, linear: the ops that read large weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.graph.ir import TensorType, WeightSpec
+from octavo.graph.ops.spec import Array, Attrs, Call, Case, OpSpec, Sizes, check, elements, weight_bytes
+
+
+def _embed_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[TensorType, ...]:
+    check(inputs[0].dtype == "i32" and len(inputs[0].shape) == 1, "embed takes a vector of ids")
+    return (TensorType((inputs[0].shape[0], weights[0].shape[1]), str(attrs["dtype"])),)
+
+
+def _embed(call: Call) -> tuple[Array, ...]:
+    return (call.weights[0][call.inputs[0].astype(np.int64)],)
+
+
+def _embed_generate(rng: np.random.Generator, sizes: Sizes) -> Case:
+    return Case([rng.integers(0, 40, sizes.tokens, dtype=np.int32)], [rng.standard_normal((40, 16))], {"dtype": "f32"})
+
+
+def _embed_bytes(weights: Sequence[WeightSpec], sizes: Sizes) -> float:
+    """One row a token, not the table."""
+    return sizes.tokens * weight_bytes(weights[0]) / weights[0].shape[0]
+
+
+def _split(weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[Sequence[WeightSpec], Sequence[WeightSpec]]:
+    """Matrices and biases: with ``bias`` the second half of the weights are biases."""
+    half = len(weights) // 2 if attrs.get("bias") else len(weights)
+    return weights[:half], weights[half:]
+
+
+def _linear_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[TensorType, ...]:
+    matrices, biases = _split(weights, attrs)
+    x = inputs[0]
+    for matrix in matrices:
+        check(len(matrix.shape) == 2 and matrix.shape[1] == x.width, f"weight {matrix.shape} cannot multiply {x}")
+    for matrix, bias in zip(matrices, biases, strict=False):
+        check(bias.shape == matrix.shape[:1], f"bias {bias.shape} does not fit weight {matrix.shape}")
+    return tuple(TensorType((x.shape[0], matrix.shape[0]), x.dtype) for matrix in matrices)
+
+
+def _linear(call: Call) -> tuple[Array, ...]:
+    x = call.floats(0)
+    half = len(call.weights) // 2 if call.attrs.get("bias") else len(call.weights)
+    outputs = [x @ matrix.T for matrix in call.weights[:half]]
+    for output, bias in zip(outputs, call.weights[half:], strict=False):
+        output += bias
+    return tuple(outputs)
+
+
+def _linear_operations(
+    inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs, sizes: Sizes
+) -> float:
+    rows = elements(inputs[0], sizes) / inputs[0].width
+    return sum(2.0 * rows * m.shape[0] * m.shape[1] for m in _split(weights, attrs)[0])
+
+
+def _linear_generate(rng: np.random.Generator, sizes: Sizes) -> Case:
+    x = rng.standard_normal((sizes.tokens, 16))
+    return Case([x], [rng.standard_normal(s) for s in ((24, 16), (8, 16), (24,), (8,))], {"bias": True})
+
+
+EMBED = OpSpec(
+    "embed",
+    "(ids i32[T]; table[V, W]; dtype) -> [T, W]",
+    _embed_infer,
+    _embed,
+    lambda i, w, a, s: 0.0,
+    _embed_generate,
+    stored_bytes=_embed_bytes,
+)
+LINEAR = OpSpec(
+    "linear",
+    "(x[N, K]; w0[M0, K], …, b0[M0]?, …; bias: bool) -> [N, M0], …    y_i = x @ w_i.T + b_i",
+    _linear_infer,
+    _linear,
+    _linear_operations,
+    _linear_generate,
+)

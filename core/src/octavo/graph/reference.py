@@ -1,0 +1,120 @@
+"""The reference interpreter: runs any graph with a paged KV cache in numpy. Slow and right.
+
+A whole sequence, for tests and for the curious::
+
+    logits = run_sequence(graph, {name: dequantise(tensor) for name, tensor in …}, tokens)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.errors import GraphError
+from octavo.graph.ir import Graph, KVLayerSpec
+from octavo.graph.ops import OPS, Call
+from octavo.graph.ops.spec import Array, Floats
+
+
+class KVArrays:
+    """The block pool in host memory: per layer slot a key and a value tensor [blocks, block_size, kv_heads, head_dim].
+
+    Zero pages of a fresh array take no memory until they are written, so a large pool costs what is used of it.
+    """
+
+    def __init__(self, graph: Graph, blocks: int, block_size: int, dtype: npt.DTypeLike = np.float32) -> None:
+        self.block_size = block_size
+        self.layers = graph.kv
+        shape = (blocks, block_size, graph.kv[0].kv_heads, graph.kv[0].head_dim) if graph.kv else (0,)
+        self.keys: list[Floats] = [np.zeros(shape, dtype) for _ in range(graph.kv_slots)]
+        self.values: list[Floats] = [np.zeros(shape, dtype) for _ in range(graph.kv_slots)]
+
+    def layer(self, index: int) -> tuple[KVLayerSpec, Floats, Floats]:
+        """The layer's place and its tensors."""
+        spec = self.layers[index]
+        return spec, self.keys[spec.slot], self.values[spec.slot]
+
+    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy (source, destination) blocks one after the other, in every layer slot."""
+        for source, destination in copies:
+            for tensor in (*self.keys, *self.values):
+                tensor[destination] = tensor[source]
+
+
+class Interpreter:
+    """Evaluates a graph node by node.
+
+    ``weights`` maps every weight of the graph to its dequantised array; ``dtype`` is the type of all arithmetic,
+    float32, or float64 to serve as an oracle.
+    """
+
+    def __init__(self, graph: Graph, weights: Mapping[str, Floats], dtype: npt.DTypeLike = np.float32) -> None:
+        missing = [name for name in graph.weights if name not in weights]
+        if missing:
+            raise GraphError(f"the interpreter lacks the weights {', '.join(missing[:5])}")
+        self.graph = graph
+        self._dtype = dtype
+        self._weights = {name: np.asarray(weights[name], dtype) for name in graph.weights}
+        self._last_use = _last_uses(graph)
+
+    def run(self, inputs: Mapping[str, Array], kv: KVArrays | None) -> dict[str, Floats]:
+        """One step: the graph's outputs for the step's arrays (see `octavo.graph.ir.step_inputs`).
+
+        The keys and values of the step's tokens are written to ``kv``.
+        """
+        values: dict[str, Array] = dict(inputs)
+        for index, node in enumerate(self.graph.nodes):
+            call = Call(
+                [values[v] for v in node.inputs],
+                [self._weights[w] for w in node.weights],
+                node.attrs,
+                self._dtype,
+                kv,
+            )
+            values.update(zip(node.outputs, OPS[node.op].reference(call), strict=True))
+            for dead in self._last_use[index]:
+                del values[dead]
+        return {name: values[value].astype(self._dtype, copy=False) for name, value in self.graph.outputs.items()}
+
+
+def _last_uses(graph: Graph) -> list[list[str]]:
+    """Per node the values nobody reads after it, so that a long prompt's activations do not pile up."""
+    kept = set(graph.outputs.values())
+    last: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for value in (*node.inputs, *node.outputs):
+            last[value] = index
+    dead: list[list[str]] = [[] for _ in graph.nodes]
+    for value, index in last.items():
+        if value not in kept and value not in graph.inputs:
+            dead[index].append(value)
+    return dead
+
+
+def sequence_inputs(graph: Graph, tokens: Sequence[int], block_size: int) -> dict[str, Array]:
+    """The arrays of one step that runs a whole sequence from position 0, over blocks 1, 2, … of each group in turn."""
+    count = len(tokens)
+    groups = len(graph.kv_windows)
+    per_group = -(-count // block_size)
+    tables = np.arange(1, groups * per_group + 1, dtype=np.int32).reshape(groups, 1, per_group)
+    at = np.arange(count)
+    return {
+        "tokens": np.asarray(tokens, np.int32),
+        "positions": at.astype(np.int32),
+        "query_starts": np.array([0, count], np.int32),
+        "context_lens": np.array([count], np.int32),
+        "slots": (tables[:, 0, at // block_size] * block_size + at % block_size).astype(np.int32),
+        "block_tables": tables,
+        "sample_rows": at.astype(np.int32),
+    }
+
+
+def run_sequence(
+    graph: Graph, weights: Mapping[str, Floats], tokens: Sequence[int], dtype: npt.DTypeLike = np.float32
+) -> Floats:
+    """The logits at every position of ``tokens``, [len(tokens), vocab]."""
+    inputs = sequence_inputs(graph, tokens, block_size=16)
+    kv = KVArrays(graph, blocks=1 + inputs["block_tables"].size, block_size=16, dtype=dtype)
+    return Interpreter(graph, weights, dtype).run(inputs, kv)["logits"]

@@ -1,0 +1,1 @@
+"""Model families (config -> graph) and checkpoint readers."""

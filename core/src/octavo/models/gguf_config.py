@@ -1,0 +1,202 @@
+"""GGUF metadata as a Hugging Face config.json and generation_config.json.
+
+GGUF keys are ``<architecture>.<field>`` (source: the GGUF specification and llama.cpp's loader, whose
+defaults are taken where a key is optional). The result uses the vocabulary of transformers 5
+(``rope_parameters``, ``layer_types``), so that families parse one kind of config only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from octavo.errors import CheckpointError, UnknownArchitecture
+from octavo.models.gguf_file import GGUFFile
+from octavo.models.gguf_rope import rope_scaling
+from octavo.quant import dequantise
+
+_GEMMA3_PATTERN = 6  # five local layers, then a global one
+_GEMMA3_27B_LAYERS = 62
+_SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+
+
+class _Keys:
+    """Reads ``<architecture>.<field>``; a missing or ill-typed required field is a CheckpointError."""
+
+    def __init__(self, file: GGUFFile, architecture: str) -> None:
+        self.file, self.architecture = file, architecture
+
+    def get(self, field: str, default: Any = None) -> Any:
+        return self.file.metadata.get(f"{self.architecture}.{field}", default)
+
+    def number(self, field: str, default: Any = None) -> Any:
+        """A number; a list that holds one value for every layer counts as that value."""
+        value = self.get(field, default)
+        if isinstance(value, list):
+            if len(set(value)) != 1:
+                raise CheckpointError(
+                    f"{self.file.path}: {self.architecture}.{field} differs from layer to layer, "
+                    "which is not supported"
+                )
+            value = value[0]
+        if value is None:
+            raise CheckpointError(f"{self.file.path} lacks the metadata key {self.architecture}.{field}")
+        if isinstance(value, (str, bool)):
+            raise CheckpointError(f"{self.file.path}: {self.architecture}.{field} is {value!r}, not a number")
+        return value
+
+
+def hugging_face_config(file: GGUFFile) -> dict[str, Any]:
+    """config.json for the model in ``file``; UnknownArchitecture if no graph of ours can run it."""
+    architecture = file.metadata.get("general.architecture")
+    fields_of = _ARCHITECTURES.get(str(architecture))
+    if fields_of is None:
+        raise UnknownArchitecture(
+            f"{file.path} has architecture {architecture!r}; known in GGUF files: {', '.join(_ARCHITECTURES)}"
+        )
+    keys = _Keys(file, str(architecture))
+    if keys.get("expert_count", 0):
+        raise UnknownArchitecture(f"{file.path} is a mixture of experts ({architecture}), which is not supported yet")
+    return {**_shared(keys), **fields_of(keys)}
+
+
+def generation_config(file: GGUFFile) -> dict[str, Any]:
+    """generation_config.json: the ids that end a sequence, and the sampling defaults some files carry."""
+    token = {key: file.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "eot", "eom", "padding")}
+    ends = list(dict.fromkeys(token[key] for key in ("eos", "eot", "eom") if token[key] is not None))
+    config: dict[str, Any] = {"bos_token_id": token["bos"], "eos_token_id": ends, "pad_token_id": token["padding"]}
+    for key, name in _SAMPLING.items():
+        if (value := file.metadata.get(f"general.sampling.{key}")) is not None:
+            config[name] = value
+    return {key: value for key, value in config.items() if value not in (None, [])}
+
+
+def _shared(keys: _Keys) -> dict[str, Any]:
+    """Fields with one meaning in every architecture."""
+    file = keys.file
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None or len(embedding.shape) != 2:
+        raise CheckpointError(f"{file.path} has no token_embd.weight of two dimensions: it holds no language model")
+    heads, hidden = keys.number("attention.head_count"), keys.number("embedding_length")
+    head_dim = keys.number("attention.key_length", hidden // heads)
+    for field in ("attention.value_length", "rope.dimension_count"):
+        if keys.number(field, head_dim) != head_dim:
+            raise CheckpointError(
+                f"{file.path}: {keys.architecture}.{field} is {keys.number(field)}, but heads have {head_dim}; "
+                "only equal widths are supported"
+            )
+    return {
+        "vocab_size": embedding.shape[0],
+        "hidden_size": hidden,
+        "intermediate_size": keys.number("feed_forward_length"),
+        "num_hidden_layers": keys.number("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys.number("attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "max_position_embeddings": keys.number("context_length"),
+        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+        "bos_token_id": file.metadata.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": file.metadata.get("tokenizer.ggml.eos_token_id"),
+        "pad_token_id": file.metadata.get("tokenizer.ggml.padding_token_id"),
+    }
+
+
+def _scaling(keys: _Keys) -> dict[str, Any]:
+    """``rope_parameters`` without the base: rope_type and its numbers, as far as GGUF states them."""
+    kind = keys.get("rope.scaling.type")
+    factor = keys.get("rope.scaling.factor", keys.get("rope.scale_linear"))
+    if kind == "none" or (kind is None and factor in (None, 0.0, 1.0)):
+        return {"rope_type": "default"}
+    scaling: dict[str, Any] = {"rope_type": kind or "linear"}
+    if factor is not None:
+        scaling["factor"] = factor
+    if (original := keys.get("rope.scaling.original_context_length")) is not None:
+        scaling["original_max_position_embeddings"] = original
+    return scaling
+
+
+def _llama(keys: _Keys) -> dict[str, Any]:
+    # llama.cpp has one architecture for Llama and Mistral; a window is what tells them apart.
+    file, window = keys.file, keys.get("attention.sliding_window")
+    theta = keys.number("rope.freq_base", 10000.0)
+    scaling = _scaling(keys)
+    if "rope_freqs.weight" in file.tensors:
+        divisors = dequantise(file.tensor("rope_freqs.weight"))
+        head_dim = keys.number("rope.dimension_count", divisors.size * 2)
+        try:
+            scaling = rope_scaling(divisors, theta, head_dim)
+        except CheckpointError as error:
+            raise CheckpointError(f"{file.path}: {error}") from error
+    return {
+        "architectures": ["MistralForCausalLM" if window else "LlamaForCausalLM"],
+        "model_type": "mistral" if window else "llama",
+        "hidden_act": "silu",
+        "rope_parameters": {"rope_theta": theta, **scaling},
+        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
+        "sliding_window": window or None,
+    }
+
+
+def _qwen2(keys: _Keys) -> dict[str, Any]:
+    return {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_act": "silu",
+        "rope_parameters": {"rope_theta": keys.number("rope.freq_base", 10000.0), **_scaling(keys)},
+        "use_sliding_window": False,
+    }
+
+
+def _qwen3(keys: _Keys) -> dict[str, Any]:
+    return {
+        **_qwen2(keys),
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "attention_bias": "blk.0.attn_q.bias" in keys.file.tensors,
+    }
+
+
+def _gemma3(keys: _Keys) -> dict[str, Any]:
+    layers, window = keys.number("block_count"), keys.get("attention.sliding_window")
+    heads, hidden = keys.number("attention.head_count"), keys.number("embedding_length")
+    head_dim = keys.number("attention.key_length", hidden // heads)
+    return {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        # Not stored. The 27B model alone scales queries by its width per head (source: llama.cpp's loader).
+        "query_pre_attn_scalar": hidden // heads if layers == _GEMMA3_27B_LAYERS else head_dim,
+        "sliding_window": window or None,
+        "layer_types": _gemma3_layer_types(keys, layers, bool(window)),
+        "rope_parameters": {
+            "full_attention": {"rope_theta": keys.number("rope.freq_base", 1000000.0), **_scaling(keys)},
+            "sliding_attention": {"rope_theta": keys.number("rope.freq_base_swa", 10000.0), "rope_type": "default"},
+        },
+        "attn_logit_softcapping": keys.get("attn_logit_softcapping"),
+        "final_logit_softcapping": keys.get("final_logit_softcapping"),
+    }
+
+
+def _gemma3_layer_types(keys: _Keys, layers: int, windowed: bool) -> list[str]:
+    pattern = keys.get("attention.sliding_window_pattern", _GEMMA3_PATTERN)
+    if not windowed:
+        local = [False] * layers
+    elif isinstance(pattern, list):
+        local = [bool(flag) for flag in pattern]
+    else:
+        local = [(layer + 1) % pattern != 0 for layer in range(layers)]
+    if len(local) != layers:
+        raise CheckpointError(
+            f"{keys.file.path}: the sliding-window pattern names {len(local)} layers, the model has {layers}"
+        )
+    return ["sliding_attention" if flag else "full_attention" for flag in local]
+
+
+_ARCHITECTURES: Mapping[str, Callable[[_Keys], dict[str, Any]]] = {
+    "llama": _llama,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "gemma3": _gemma3,
+}

@@ -1,0 +1,235 @@
+"""Checkpoints as Hugging Face folders: config.json and one or many safetensors files.
+
+Format of a file (source: the safetensors README): eight bytes with the header's length N (little
+endian), N bytes of JSON ``{name: {"dtype", "shape", "data_offsets": [begin, end]}}``, then the data;
+offsets count from the first byte after the header. Bytes go into a `WeightTensor` as they are, so
+bf16 needs no library that knows bf16.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.errors import CheckpointError
+from octavo.quant import BF16, F16, F32, WeightFormat, WeightTensor
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+_FORMATS: Mapping[str, WeightFormat] = {"F32": F32, "F16": F16, "BF16": BF16}
+_LENGTH_BYTES = 8
+_MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library; a longer one is no header
+
+# Multimodal checkpoints keep their language model one level down; the prefixes of both generations of
+# transformers map onto the names of a text-only checkpoint, which are the ones graphs use.
+_TEXT_PREFIXES = (
+    ("language_model.model.", "model."),
+    ("model.language_model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One tensor of one file: its dtype word, its shape, its bytes as [begin, end) of the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class SafetensorsFile:
+    """One memory-mapped safetensors file; `entries` maps tensor names to where they lie."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+        self._bytes: npt.NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
+        self.entries: Mapping[str, _Entry] = self._parse(mapped, size)
+
+    def _parse(self, mapped: mmap.mmap | bytes, size: int) -> dict[str, _Entry]:
+        if size < _LENGTH_BYTES:
+            raise CheckpointError(f"{self.path} has {size} bytes: it is no safetensors file")
+        length = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
+        first = mapped[_LENGTH_BYTES : _LENGTH_BYTES + 1]
+        if length > _MAX_HEADER_BYTES or (first and first != b"{"):
+            raise CheckpointError(f"{self.path} is no safetensors file: it starts with {mapped[:16]!r}")
+        start = _LENGTH_BYTES + length
+        if start > size:
+            raise CheckpointError(
+                f"{self.path} is truncated: its header ends at byte {start}, the file at {size}; download it again"
+            )
+        try:
+            header = json.loads(mapped[_LENGTH_BYTES:start])
+        except ValueError as error:
+            raise CheckpointError(f"{self.path} is no safetensors file: its header is not JSON ({error})") from error
+        if not isinstance(header, dict):
+            raise CheckpointError(f"{self.path} is no safetensors file: its header is no JSON object")
+        header.pop("__metadata__", None)
+        return {name: self._entry(name, value, start, size) for name, value in header.items()}
+
+    def _entry(self, name: str, value: Any, start: int, size: int) -> _Entry:
+        try:
+            shape = tuple(int(extent) for extent in value["shape"])
+            begin, end = (start + int(offset) for offset in value["data_offsets"])
+            dtype = str(value["dtype"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{self.path}: the header's entry of {name!r} is malformed: {value!r}") from error
+        if not start <= begin <= end:
+            raise CheckpointError(f"{self.path}: the header's entry of {name!r} is malformed: {value!r}")
+        if end > size:
+            raise CheckpointError(
+                f"{self.path} is truncated: weight {name} ends at byte {end}, the file at {size}; download it again"
+            )
+        return _Entry(dtype, shape, begin, end)
+
+    def info(self, name: str) -> tuple[WeightFormat, tuple[int, ...]]:
+        """Format and shape of a tensor; CheckpointError for a dtype that is no weight format."""
+        entry = self.entries[name]
+        form = _FORMATS.get(entry.dtype)
+        if form is None:
+            raise CheckpointError(
+                f"{self.path}: weight {name} has dtype {entry.dtype}; supported: {', '.join(_FORMATS)}"
+            )
+        if math.prod(entry.shape) * form.block_bytes != entry.end - entry.begin:
+            raise CheckpointError(
+                f"{self.path}: weight {name} of shape {entry.shape} and dtype {entry.dtype} "
+                f"cannot have {entry.end - entry.begin} bytes"
+            )
+        return form, entry.shape
+
+    def tensor(self, name: str) -> WeightTensor:
+        """The tensor as a view of the memory map: no byte is read before it is used."""
+        form, shape = self.info(name)
+        if not shape:
+            raise CheckpointError(f"{self.path}: weight {name} is a scalar; a weight has at least one dimension")
+        entry = self.entries[name]
+        data = self._bytes[entry.begin : entry.end]
+        return WeightTensor(form, shape, data.reshape(*shape[:-1], form.row_bytes(shape[-1])))
+
+
+class SafetensorsCheckpoint:
+    """A folder with config.json and model.safetensors, or shards and their index (see `Checkpoint`)."""
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path``; CheckpointError if a file is missing, damaged, or not to be trusted."""
+        self.path = path
+        if not (path / "config.json").is_file():
+            raise CheckpointError(_no_config(path))
+        self.config: Mapping[str, Any] = read_json(path / "config.json")
+        _refuse_quantized(path, self.config)
+        generation = path / "generation_config.json"
+        self.generation_config: Mapping[str, Any] = read_json(generation) if generation.is_file() else {}
+        self._where: dict[str, tuple[SafetensorsFile, str]] = {}
+        for file, stored in _stored_tensors(path):
+            self._where[_text_name(stored)] = (file, stored)
+
+    def names(self) -> Sequence[str]:
+        """Every weight in the folder, by the name a text-only checkpoint has for it."""
+        return tuple(self._where)
+
+    def info(self, name: str) -> tuple[WeightFormat, tuple[int, ...]]:
+        """Format and shape of a weight, from the header alone; KeyError if there is no such weight."""
+        file, stored = self._where[name]
+        return file.info(stored)
+
+    def tensor(self, name: str) -> WeightTensor:
+        """The weight as a read-only view of its file; KeyError if there is no such weight."""
+        file, stored = self._where[name]
+        return file.tensor(stored)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a checkpoint; CheckpointError if there is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} must hold a JSON object, not {type(value).__name__}")
+    return value
+
+
+def _stored_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
+    """Each tensor of the folder with the file that holds it, by its stored name."""
+    if (path / INDEX).is_file():
+        return _indexed_tensors(path)
+    if (path / SINGLE).is_file():
+        file = SafetensorsFile(path / SINGLE)
+        return [(file, name) for name in file.entries]
+    raise CheckpointError(_no_weights(path))
+
+
+def _indexed_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
+    index = path / INDEX
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise CheckpointError(f"{index} has no weight_map")
+    shards = sorted({str(shard) for shard in weight_map.values()})
+    for shard in shards:
+        if Path(shard).name != shard:  # an index may not lead out of its folder
+            raise CheckpointError(f"{index} names the shard {shard!r}; a shard must lie in the same folder")
+    missing = [shard for shard in shards if not (path / shard).is_file()]
+    if missing:
+        raise CheckpointError(
+            f"{path} lacks {len(missing)} of the {len(shards)} shards that {INDEX} names: {', '.join(missing)}"
+        )
+    files = {shard: SafetensorsFile(path / shard) for shard in shards}
+    for name, shard in weight_map.items():
+        if name not in files[shard].entries:
+            raise CheckpointError(f"{index} places weight {name} in {shard}, which does not hold it")
+    return [(files[shard], name) for name, shard in weight_map.items()]
+
+
+def _text_name(stored: str) -> str:
+    for prefix, replacement in _TEXT_PREFIXES:
+        if stored.startswith(prefix):
+            return replacement + stored[len(prefix) :]
+    return stored
+
+
+def _no_config(path: Path) -> str:
+    ggufs = sorted(p.name for p in path.glob("*.gguf"))
+    if ggufs:
+        return f"{path} has no config.json; it holds {', '.join(ggufs)}: give the path of one of these files instead"
+    return f"{path} has no config.json: it is no model folder"
+
+
+def _no_weights(path: Path) -> str:
+    pickles = sorted(p.name for p in path.iterdir() if p.suffix in PICKLE_SUFFIXES)
+    if pickles:
+        return (
+            f"{path} holds its weights as {', '.join(pickles)}: Octavo never unpickles a checkpoint, because a "
+            "pickle can run any code; convert it to safetensors"
+        )
+    return f"{path} holds no weights: neither {SINGLE} nor {INDEX} is there"
+
+
+def _refuse_quantized(path: Path, config: Mapping[str, Any]) -> None:
+    text = config.get("text_config")
+    for part in (config, text if isinstance(text, Mapping) else {}):
+        quantization = part.get("quantization_config")
+        if quantization:
+            method = quantization.get("quant_method", "unnamed") if isinstance(quantization, Mapping) else quantization
+            raise CheckpointError(
+                f"{path} is quantized ({method}): quantized safetensors are not supported yet; "
+                "use the original weights, or a GGUF file"
+            )

@@ -1,0 +1,94 @@
+"""The values that pass between scheduler and runner.
+
+A plan carries only what changed: the runner keeps each row's tokens, sampling state and block
+tables, so a step of 256 decodes is a small value, whatever the contexts are. Fixed order of effects
+on the runner: ``released``, ``new``, ``updates``, then the step itself (``copies`` first).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from octavo.platform.buckets import Bucket
+from octavo.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probabilities (natural logarithm) at one position.
+
+    ``rank`` is 1 for the most probable token. ``top`` holds (token id, logprob) in falling order,
+    as many as were asked for; the chosen token need not be among them.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(slots=True)
+class NewRow:
+    """A row that the runner has not seen: admitted, resumed after preemption, or forked."""
+
+    id: str
+    """Unique while the row lives; the forks of request ``r`` are ``r:1``, ``r:2``, …"""
+    tokens: list[int]
+    """Prompt and any output so far."""
+    prompt_length: int
+    """How many of ``tokens`` are prompt."""
+    params: SamplingParams
+    seed: int
+    """The resolved seed of the request."""
+    sample_index: int
+    """Which of the request's n samples this row is; 0 for the first."""
+    end_ids: frozenset[int]
+    """Token ids that end the sequence, masked until ``min_tokens`` are made."""
+    tables: list[list[int]]
+    """Per KV group the block ids in order; 0 where a window has left a block behind."""
+
+
+@dataclass(slots=True)
+class BlockUpdate:
+    """``table[start : start + len(blocks)] = blocks`` in one group of one row."""
+
+    id: str
+    group: int
+    start: int
+    blocks: list[int]
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """One step, as the scheduler decided it."""
+
+    rows: list[str]
+    """Ids of the rows that run, in order."""
+    counts: list[int]
+    """New tokens per row, at least 1."""
+    computed: list[int]
+    """Tokens of each row that are in the cache before the step."""
+    samples: list[int]
+    """Per row how many tokens to sample after its last new token. 0: its prompt goes on, or it is only
+    scored. More than 1: the row's forks take theirs from the same distribution."""
+    bucket: Bucket
+    released: list[str] = field(default_factory=list)
+    """Rows to forget: finished, aborted or preempted."""
+    new: list[NewRow] = field(default_factory=list)
+    updates: list[BlockUpdate] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """(source, destination) blocks, copied in order before the step writes."""
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What a step brought, row by row in the plan's order."""
+
+    tokens: list[list[int]]
+    """Sampled ids, ``plan.samples[i]`` of them for row i."""
+    logprobs: list[list[TokenLogprobs] | None]
+    """Beside ``tokens`` where the row asked for logprobs."""
+    prompt_logprobs: list[list[TokenLogprobs] | None]
+    """For each new token of the row but the prompt's first: the logprob of that prompt token, where asked for."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Rows that cannot go on (their logits were not finite, say), with the reason."""

@@ -1,0 +1,57 @@
+"""The layers of the architecture hold: import-linter judges the contracts in the root pyproject.toml."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+
+def lint_imports(config: Path, source: Path | None = None) -> subprocess.CompletedProcess[str]:
+    path = f"import sys; sys.path.insert(0, {str(source)!r}); " if source else ""
+    return subprocess.run(
+        [sys.executable, "-c", path + LINT_IMPORTS, str(config), "--no-cache", "--no-logo"],
+        cwd=config.parent,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_import_contracts_hold() -> None:
+    done = lint_imports(ROOT / "pyproject.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "contract"),
+    [
+        ("octavo/graph/__init__.py", "import octavo.server", "a package of core imports only from those below it"),
+        ("octavo/engine/__init__.py", "import torch", "core never imports torch"),
+        ("octavo/engine/__init__.py", "import octavo_cpu", "core imports no plugin"),
+        ("octavo/newcomer/__init__.py", "", "a package of core imports only from those below it"),
+        ("octavo_cpu/__init__.py", "import octavo.engine", "a plugin imports only the public packages"),
+    ],
+)
+def test_the_contracts_see_a_breach(tmp_path: Path, file: str, line: str, contract: str) -> None:
+    layers = "cli server engine text scheduler kv runner models platform graph quant config sampling errors env _version"
+    for package in ("octavo", "octavo_cpu", *(f"octavo/{layer}" for layer in layers.split())):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(line + "\n", encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+
+    done = lint_imports(tmp_path / "pyproject.toml", source=tmp_path)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    broken = [text for text in done.stdout.splitlines() if text.endswith("BROKEN")]
+    assert len(broken) == 1, done.stdout
+    assert broken[0].startswith(contract)
