@@ -32,7 +32,7 @@ if ! $(1)/bin/python -c '' 2>/dev/null; then \
   "$(PYTHON)" -m venv $(1) || { rm -rf $(1); \
     echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it comes with: apt-get install python3-venv" >&2; exit 1; }; \
 fi; \
-$(1)/bin/python -m pip install --quiet --upgrade pip
+$(1)/bin/python -m pip install -qq --upgrade pip
 endef
 
 .PHONY: help
@@ -45,9 +45,12 @@ help:  ## this list
 serve: export OCTAVO_MAKE_MODEL := $(MODEL)
 serve: $(VENV)/.ready  ## serve a model: [MODEL=folder, .gguf file or hub id] [HOST=127.0.0.1] [PORT=8000] [ARGS=octavo flags]
 	@model=$$OCTAVO_MAKE_MODEL; \
-	[ -n "$$model" ] || model=$$($(VENV)/bin/python scripts/fetch_models.py smollm2); \
+	if [ -z "$$model" ]; then \
+	  model=$$($(VENV)/bin/python scripts/fetch_models.py smollm2); \
+	  set -- --served-model-name SmolLM2-135M-Instruct; \
+	fi; \
 	echo "==> Serving $$model on http://$(HOST):$(PORT)/v1 (Ctrl-C stops it)" >&2; \
-	exec $(VENV)/bin/octavo serve "$$model" --host $(HOST) --port $(PORT) $(ARGS)
+	exec $(VENV)/bin/octavo serve "$$model" --host $(HOST) --port $(PORT) "$$@" $(ARGS)
 
 .PHONY: test
 test: $(TEST_VENV)/.ready  ## run every test: [ARGS=pytest arguments]
@@ -88,11 +91,11 @@ clean:  ## remove the environments and what the tools left (the checkpoints stay
 $(VENV)/.ready: $(DISTRIBUTIONS)
 	@echo '==> Setting up $(VENV): Octavo and its CPU platform, once' >&2
 	@$(call make_venv,$(VENV))
-	@$(VENV)/bin/python -m pip install --quiet --editable ./core --editable ./plugins/cpu
+	@$(VENV)/bin/python -m pip install -qq --editable ./core --editable ./plugins/cpu
 	@touch $@
 
 $(TEST_VENV)/.ready: $(DISTRIBUTIONS)
 	@echo '==> Setting up $(TEST_VENV): Octavo with torch and the test tools, once (minutes)' >&2
 	@$(call make_venv,$(TEST_VENV))
-	@$(TEST_VENV)/bin/python -m pip install --quiet --editable './core[test,lint]' --editable ./plugins/cpu
+	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable ./plugins/cpu
 	@touch $@

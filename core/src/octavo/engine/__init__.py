@@ -1,0 +1,13 @@
+"""The engine: LLM for scripts, AsyncLLM for servers, and the core loop under both."""
+
+from octavo.engine.async_llm import AsyncLLM
+from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
+from octavo.engine.core import EngineCore
+from octavo.engine.llm import LLM, CompletionOutput, Logprob, RequestOutput
+from octavo.engine.outputs import ChoiceDelta, RequestDelta
+from octavo.engine.startup import Started, start
+
+__all__ = [
+    "LLM", "AsyncLLM", "ChoiceDelta", "CompletionOutput", "EngineClient", "EngineCore", "EngineEvents", "EngineRequest",
+    "InProcessClient", "Logprob", "RequestDelta", "RequestOutput", "Started", "start",
+]  # fmt: skip

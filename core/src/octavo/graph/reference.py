@@ -31,6 +31,13 @@ class KVArrays:
         self.keys: list[Floats] = [np.zeros(shape, dtype) for _ in range(graph.kv_slots)]
         self.values: list[Floats] = [np.zeros(shape, dtype) for _ in range(graph.kv_slots)]
 
+    @classmethod
+    def over(cls, graph: Graph, keys: list[Floats], values: list[Floats], block_size: int) -> KVArrays:
+        """A view of tensors that somebody else holds, one per layer slot."""
+        arrays = cls.__new__(cls)
+        arrays.block_size, arrays.layers, arrays.keys, arrays.values = block_size, graph.kv, keys, values
+        return arrays
+
     def layer(self, index: int) -> tuple[KVLayerSpec, Floats, Floats]:
         """The layer's place and its tensors."""
         spec = self.layers[index]

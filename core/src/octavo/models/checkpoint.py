@@ -57,7 +57,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} does not exist")
     if path.suffix in PICKLE_SUFFIXES:
         raise CheckpointError(
-            f"{path} looks like a pickle, which Octavo never opens because it can run any code; convert it to safetensors"
+            f"{path} looks like a pickle, which Octavo never opens because it can run any code; "
+            "convert it to safetensors"
         )
     if path.suffix == ".safetensors":
         raise CheckpointError(f"{path} is one file of a model; give its folder, which must hold config.json too")

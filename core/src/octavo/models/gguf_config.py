@@ -35,8 +35,7 @@ class _Keys:
         if isinstance(value, list):
             if len(set(value)) != 1:
                 raise CheckpointError(
-                    f"{self.file.path}: {self.architecture}.{field} differs from layer to layer, "
-                    "which is not supported"
+                    f"{self.file.path}: {self.architecture}.{field} differs from layer to layer, which is not supported"
                 )
             value = value[0]
         if value is None:
@@ -62,9 +61,11 @@ def hugging_face_config(file: GGUFFile) -> dict[str, Any]:
 
 def generation_config(file: GGUFFile) -> dict[str, Any]:
     """generation_config.json: the ids that end a sequence, and the sampling defaults some files carry."""
-    token = {key: file.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "eot", "eom", "padding")}
-    ends = list(dict.fromkeys(token[key] for key in ("eos", "eot", "eom") if token[key] is not None))
-    config: dict[str, Any] = {"bos_token_id": token["bos"], "eos_token_id": ends, "pad_token_id": token["padding"]}
+    bos, pad, *ends = (
+        file.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "padding", "eos", "eot", "eom")
+    )
+    stops = list(dict.fromkeys(token for token in ends if token is not None))
+    config: dict[str, Any] = {"bos_token_id": bos, "eos_token_id": stops, "pad_token_id": pad}
     for key, name in _SAMPLING.items():
         if (value := file.metadata.get(f"general.sampling.{key}")) is not None:
             config[name] = value

@@ -113,7 +113,7 @@ class GGUFFile:
 def type_name(kind: int) -> str:
     """GGML's name of a tensor type, or its number where it has none."""
     try:
-        return gguf.GGMLQuantizationType(kind).name
+        return str(gguf.GGMLQuantizationType(kind).name)
     except ValueError:
         return f"number {kind}"
 
@@ -179,9 +179,9 @@ class _Cursor:
             return [self.array() for _ in range(count)]
         if kind not in _SCALARS:
             raise CheckpointError(f"{self.path} is damaged: an array of unknown type {kind} before byte {self.at}")
-        item = np.dtype("<" + _SCALARS[kind] if kind != 7 else "?")  # struct and numpy share the letters
-        self.need(item.itemsize * count)
-        return np.frombuffer(self.take(item.itemsize * count), item).tolist()
+        item = np.dtype("<" + _SCALARS[kind])  # struct and numpy share the letters
+        values: list[Any] = np.frombuffer(self.take(item.itemsize * count), item).tolist()
+        return values
 
 
 def _read_preamble(cursor: _Cursor) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from octavo.errors import CheckpointError
 from octavo.graph.rope import Llama3Scaling, RopeSpec, inverse_frequencies
 
-_LOW, _HIGH, _CONTEXT = 1.0, 4.0, 8192    # of Llama 3.1, 3.2 and 3.3; only the factor differs (8 or 32)
+_LOW, _HIGH, _CONTEXT = 1.0, 4.0, 8192  # of Llama 3.1, 3.2 and 3.3; only the factor differs (8 or 32)
 _TOLERANCE = 1e-5  # relative; the stored divisors are float32, computed from float32 frequencies
 
 

@@ -21,12 +21,12 @@ def resolve(model: str) -> Path:
     under that name, or the hub cannot be reached and the cache does not have it.
     """
     local = Path(model).expanduser()
-    if local.exists():
+    if model and local.exists():
         return local
     parts = model.split("/")
     if not all(parts) or parts[0] in (".", "..", "~") or len(parts) not in (2, 3):
         raise CheckpointError(
-            f"{model} does not exist; a model is a folder, a .gguf file, or a Hugging Face id like owner/name"
+            f"{model or 'a model without a name'} does not exist; a model is a folder, a .gguf file, or a Hugging Face id like owner/name"
         )
     repository = "/".join(parts[:2])
     if len(parts) == 3 or parts[1].endswith(".gguf"):

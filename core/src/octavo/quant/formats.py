@@ -20,7 +20,7 @@ class WeightFormat:
     ``block_elements`` weights take ``block_bytes`` bytes. Within a block every ``group_elements``
     weights share one scale, and one minimum where ``has_minimum``:
     ``weight = scale * code - minimum`` (or ``+ minimum``, by the format's definition).
-    ``bits`` is the width of one code; 0 elements share nothing in plain formats (``group_elements`` 1).
+    ``bits`` is the width of one code. Plain formats are blocks and groups of one weight, and share nothing.
     """
 
     name: str

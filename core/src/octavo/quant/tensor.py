@@ -11,6 +11,8 @@ import numpy.typing as npt
 from octavo.errors import CheckpointError
 from octavo.quant.formats import WeightFormat
 
+_SLICE_ELEMENTS = 1 << 20  # the gguf package holds its output twice: 8 MB for a slice of this many weights
+
 
 @dataclass(frozen=True)
 class WeightTensor:
@@ -43,7 +45,7 @@ def dequantise(tensor: WeightTensor) -> npt.NDArray[np.float32]:
     """The weight as float32, shape ``tensor.shape``; the result is the caller's own.
 
     Plain formats convert exactly; the quantized ones follow GGML's definition through the `gguf`
-    package, which works in slices of rows, so that temporaries stay small.
+    package, a slice of rows at a time, so that temporaries stay small beside the result.
     """
     name, data = tensor.format.name, tensor.data
     if name == "f32":
@@ -54,5 +56,10 @@ def dequantise(tensor: WeightTensor) -> npt.NDArray[np.float32]:
         widened = data.view("<u2").astype(np.uint32)
         widened <<= 16
         return widened.view(np.float32).reshape(tensor.shape)
-    rows = gguf.dequantize(data, gguf.GGMLQuantizationType[name.upper()])
-    return np.ascontiguousarray(rows, dtype=np.float32).reshape(tensor.shape)
+    kind = gguf.GGMLQuantizationType[name.upper()]
+    values = np.empty(tensor.shape, np.float32)
+    rows, stored = values.reshape(-1, tensor.shape[-1]), data.reshape(-1, data.shape[-1])
+    step = max(1, _SLICE_ELEMENTS // tensor.shape[-1])
+    for start in range(0, len(rows), step):
+        rows[start : start + step] = gguf.dequantize(stored[start : start + step], kind)
+    return values

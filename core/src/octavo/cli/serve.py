@@ -1,0 +1,145 @@
+"""``octavo serve``: a model behind the OpenAI API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, dtype_named
+from octavo.errors import ConfigError
+
+CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Options we do not know reach `_refuse_unbuilt`, which has a better answer for some of them."""
+
+UNBUILT = {
+    "--api-key": "the server does not authenticate its clients yet",
+    "--cpu-offload-gb": "weights stay on the device that runs them",
+    "--data-parallel-size": "one engine serves; start several servers behind a balancer",
+    "--enable-auto-tool-choice": "tools are not built yet",
+    "--enable-lora": "adapters are not built yet",
+    "--kv-transfer-config": "the cache does not move between engines yet",
+    "--load-format": "safetensors and GGUF are told apart by themselves",
+    "--lora-modules": "adapters are not built yet",
+    "--pipeline-parallel-size": "a model runs on one device",
+    "--quantization": "weights are served in the format that their checkpoint has",
+    "--reasoning-parser": "reasoning parsers are not built yet",
+    "--revision": "the hub's default revision is taken; download another one and name its folder",
+    "--speculative-config": "speculative decoding is not built yet",
+    "--swap-space": "a preempted request is computed again rather than swapped out",
+    "--tokenizer": "the checkpoint's own tokenizer is used",
+    "--tool-call-parser": "tools are not built yet",
+    "--trust-remote-code": "no code from a checkpoint is ever run",
+}
+"""Flags that people type for other engines and whose feature is not there, each with what is so instead."""
+
+_DTYPE_HELP = f"{', '.join(DTYPES)}."
+
+
+def serve(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="A folder with config.json and safetensors, a .gguf file, or a hub id.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    platform: Annotated[str | None, typer.Option(help="Which platform to use; see: octavo platforms.")] = None,
+    served_model_name: Annotated[
+        list[str] | None, typer.Option(help="Name in the API, in place of MODEL; may be given several times.")
+    ] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="Most tokens of one sequence, prompt and output.")] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(help="Most sequences that run at the same time.")] = None,
+    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Most new tokens in one step.")] = None,
+    block_size: Annotated[int | None, typer.Option(help="Tokens in a block of the KV cache.")] = None,
+    memory_utilization: Annotated[
+        float | None,
+        typer.Option(
+            "--memory-utilization",
+            "--gpu-memory-utilization",
+            help="Part of the device's memory that weights and cache may take, above 0 to 1.",
+        ),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help=f"Type of the activations: {_DTYPE_HELP}")] = "auto",
+    kv_cache_dtype: Annotated[str, typer.Option(help="Type of the KV cache: as --dtype, or int8.")] = "auto",
+    tensor_parallel_size: Annotated[
+        int, typer.Option("--tensor-parallel-size", "-tp", help="Devices that one model spans.")
+    ] = 1,
+    enable_prefix_caching: Annotated[bool, typer.Option(help="Share the cache of common prompt prefixes.")] = True,
+    scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs",
+    max_waiting: Annotated[int | None, typer.Option(help="Most requests that may wait; more are answered 429.")] = None,
+    chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = None,
+    seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
+) -> None:
+    """Serve MODEL through the OpenAI API until Ctrl-C."""
+    _refuse_unbuilt(context.args)
+    config = EngineConfig(
+        model=model,
+        platform=platform,
+        settings=Settings(
+            dtype=dtype_named(dtype, DTYPES, "dtype"),
+            kv_cache_dtype=dtype_named(kv_cache_dtype, KV_DTYPES, "kv_cache_dtype"),
+            block_size=block_size,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            memory_utilization=memory_utilization,
+        ),
+        tensor_parallel_size=tensor_parallel_size,
+        enable_prefix_caching=enable_prefix_caching,
+        seed=seed,
+        scheduling_policy=_policy(scheduling_policy),
+        max_waiting=max_waiting,
+        served_model_names=tuple(served_model_name or ()),
+        chat_template=_read_template(chat_template),
+    )
+    # The engine and the server are imported here, so that --help does not wait for them.
+    from octavo.engine import AsyncLLM, start
+    from octavo.engine.progress import startup_progress
+    from octavo.server.loop import listen
+    from octavo.server.loop import serve as serve_llm
+
+    listener = listen(host, port)  # before the model is loaded: a port in use shows at once
+    try:
+        with startup_progress() as progress:
+            started = start(config, progress)
+    except BaseException:
+        listener.close()
+        raise
+    typer.echo(describe(started.platform, started.plan.max_model_len, started.plan.max_num_seqs, started.kv_blocks, started.plan.block_size))
+    for decision in started.plan.decisions:
+        typer.echo(f"  {decision}")
+    serve_llm(AsyncLLM.from_started(started), listener=listener)
+
+
+def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:
+    """One line on what an engine was started with."""
+    tokens = (blocks - 1) * block_size
+    return f"Running on {platform}: up to {rows} sequences of up to {context} tokens, a KV cache of {tokens} tokens"
+
+
+def _policy(name: str) -> Literal["fcfs", "priority"]:
+    if name == "fcfs":
+        return "fcfs"
+    if name == "priority":
+        return "priority"
+    raise ConfigError(f"scheduling_policy {name!r} is not known; choose fcfs or priority (--scheduling-policy)")
+
+
+def _read_template(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the chat template {path} cannot be read: {error} (--chat-template)") from error
+
+
+def _refuse_unbuilt(extra: list[str]) -> None:
+    """ConfigError for what is left on the command line: a flag we know of, or a mistake."""
+    for word in extra:
+        name = word.split("=", 1)[0]
+        if name in UNBUILT:
+            raise ConfigError(f"{name} is not supported: {UNBUILT[name]}")
+        if name.startswith("-"):
+            raise ConfigError(f"there is no option {name}; see: octavo serve --help")
+    if extra:
+        raise ConfigError(f"serve takes one MODEL; what is {extra[0]!r}?")

@@ -1,0 +1,146 @@
+"""AsyncLLM: streams of text from an engine, for servers and other asyncio programs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from octavo.config import EngineConfig
+from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
+from octavo.engine.outputs import RequestDelta, RequestState
+from octavo.engine.startup import Started, start
+from octavo.errors import EngineDead, RequestError, RequestFailed
+from octavo.platform import Progress
+from octavo.sampling import SamplingParams
+from octavo.scheduler import TokenEvent
+from octavo.text import Tokenizer
+
+
+class AsyncLLM:
+    """One model, many concurrent streams. Create and use it on one running event loop.
+
+    ::
+
+        llm = AsyncLLM.from_config(EngineConfig("model.gguf"))
+        async for item in llm.generate("Once upon a time", SamplingParams(max_tokens=32)):
+            print(item.outputs[0].text, end="")
+        await llm.close()
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        *,
+        model_names: tuple[str, ...],
+        max_model_len: int,
+        default_params: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.model_names = model_names
+        self.max_model_len = max_model_len
+        self.default_params = default_params
+        self._client = client
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams: dict[str, asyncio.Queue[TokenEvent | Exception]] = {}
+        self._numbers = itertools.count()
+
+    @classmethod
+    def from_config(cls, config: EngineConfig, progress: Progress = lambda what, done, total: None) -> AsyncLLM:
+        """Start an engine in this process. Raises what `octavo.engine.startup.start` raises."""
+        return cls.from_started(start(config, progress))
+
+    @classmethod
+    def from_started(cls, started: Started) -> AsyncLLM:
+        """Over an engine that `octavo.engine.startup.start` made."""
+        return cls(
+            InProcessClient(started.core),
+            started.tokenizer,
+            model_names=started.model_names,
+            max_model_len=started.plan.max_model_len,
+            default_params=started.model.checkpoint.generation_config,
+        )
+
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> AsyncGenerator[RequestDelta, None]:
+        """Stream a request's deltas until every choice has a finish_reason.
+
+        Raises RequestError before the first item if the request cannot be served, RequestFailed if an exception in the engine
+        ended a choice, EngineDead if the engine stopped. Leaving the stream early aborts the request and frees its blocks.
+        """
+        ids = tuple(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        request = EngineRequest(request_id or f"request-{next(self._numbers)}", ids, params, priority, cache_salt)
+        state = RequestState(request.id, ids, params, self.tokenizer)
+        events = self._open(request)
+        finished = False
+        try:
+            while not finished:
+                event = await events.get()
+                if isinstance(event, Exception):
+                    finished = True  # the engine has let go of the request already
+                    raise event
+                delta = state.update(event)
+                if delta is None:
+                    continue
+                finished = delta.finished
+                if state.stopped_by_text(delta, event):
+                    self._client.abort(request.id, None if finished else event.index)
+                if event.error is not None:
+                    raise RequestFailed(event.error)
+                yield delta
+        finally:
+            del self._streams[request.id]
+            if not finished:
+                self._client.abort(request.id)
+
+    def _open(self, request: EngineRequest) -> asyncio.Queue[TokenEvent | Exception]:
+        if request.id in self._streams:
+            raise RequestError(f"request_id {request.id} is in use by a running request", param="request_id")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._client.start(self._receive)
+        self._client.add(request)
+        events: asyncio.Queue[TokenEvent | Exception] = asyncio.Queue()
+        self._streams[request.id] = events
+        return events
+
+    def _receive(self, events: EngineEvents) -> None:
+        """Called by the engine's thread."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(self._dispatch, events)
+
+    def _dispatch(self, events: EngineEvents) -> None:
+        for event in events.tokens:
+            stream = self._streams.get(event.request_id)
+            if stream is not None:
+                stream.put_nowait(event)
+        for request_id, error in events.refused:
+            if request_id in self._streams:
+                self._streams[request_id].put_nowait(error)
+        if events.dead is not None:
+            for stream in self._streams.values():
+                stream.put_nowait(EngineDead(events.dead))
+
+    async def health(self) -> None:
+        """Return if the engine serves. Raises EngineDead otherwise."""
+        illness = self._client.health()
+        if illness is not None:
+            raise EngineDead(illness)
+
+    async def close(self) -> None:
+        """Stop the engine and free its device. Streams that still run raise EngineDead."""
+        await asyncio.to_thread(self._client.close)
+        for stream in self._streams.values():
+            stream.put_nowait(EngineDead("the engine was closed"))

@@ -1,0 +1,145 @@
+"""Between a front end and an engine pass values only, so that either may be in a process of its own.
+
+`EngineClient` is the front end's side; `InProcessClient` runs the engine in a thread. A client over sockets has the same face.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from octavo.engine.core import EngineCore
+from octavo.errors import EngineDead, OctavoError, RequestError
+from octavo.sampling import SamplingParams
+from octavo.scheduler import TokenEvent
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """One request, tokenised. ``id`` is unique among running requests; ``cache_salt`` names whose cached prefixes it shares."""
+
+    id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    priority: int = 0
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True)
+class EngineEvents:
+    """What an engine tells its front end, a batch at a time."""
+
+    tokens: list[TokenEvent] = field(default_factory=list)
+    refused: list[tuple[str, RequestError]] = field(default_factory=list)
+    """Requests that were not taken, each with the reason."""
+    dead: str | None = None
+    """Why the engine stopped; nothing follows."""
+
+
+Listener = Callable[[EngineEvents], None]
+
+
+class EngineClient(Protocol):
+    """A handle on an engine. Calls return at once; all news comes to the listener, in order, from the engine's thread."""
+
+    def start(self, listener: Listener) -> None:
+        """Begin to serve; call once, first."""
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request. Raises EngineDead."""
+
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one of its choices, and free its blocks; no event tells of it. Unknown ids are ignored."""
+
+    def health(self) -> str | None:
+        """``None`` while the engine serves, else why it does not."""
+
+    def close(self) -> None:
+        """Stop the engine and free its device. Requests that still run end with no event."""
+
+
+@dataclass(frozen=True)
+class _Abort:
+    request_id: str
+    index: int | None
+
+
+class InProcessClient:
+    """Runs an `EngineCore` in a thread of this process.
+
+    Commands come in through a queue between steps; the thread sleeps on it while there is no work.
+    """
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._inbox: queue.SimpleQueue[EngineRequest | _Abort | None] = queue.SimpleQueue()
+        self._dead: str | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, listener: Listener) -> None:
+        """See `EngineClient.start`."""
+        assert self._thread is None, "start() is called once"
+        self._thread = threading.Thread(target=self._run, args=(listener,), name="octavo-engine", daemon=True)
+        self._thread.start()
+
+    def add(self, request: EngineRequest) -> None:
+        """See `EngineClient.add`."""
+        if self._dead is not None:
+            raise EngineDead(self._dead)
+        self._inbox.put(request)
+
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """See `EngineClient.abort`."""
+        self._inbox.put(_Abort(request_id, index))
+
+    def health(self) -> str | None:
+        """See `EngineClient.health`."""
+        return self._dead
+
+    def close(self) -> None:
+        """See `EngineClient.close`."""
+        if self._thread is not None and self._thread.is_alive():
+            self._inbox.put(None)
+            self._thread.join()
+        self._dead = self._dead or "the engine was closed"
+        self._core.close()
+
+    def _run(self, listener: Listener) -> None:
+        try:
+            while self._take_commands(listener):
+                events = self._core.step()
+                if events:
+                    listener(EngineEvents(tokens=events))
+        except Exception as error:  # the last resort of the engine's thread: whoever waits must hear of it
+            self._dead = f"{type(error).__name__}: {error}" if not isinstance(error, OctavoError) else str(error)
+            listener(EngineEvents(dead=self._dead))
+
+    def _take_commands(self, listener: Listener) -> bool:
+        """Obey what has come in; wait for more if there is nothing to do. False: stop."""
+        refused: list[tuple[str, RequestError]] = []
+        goes_on = True
+        while goes_on and (not self._inbox.empty() or not self._core.has_work):
+            if refused and self._inbox.empty():  # about to sleep: what is known goes out first
+                break
+            goes_on = self._obey(self._inbox.get(), refused)
+        if refused:
+            listener(EngineEvents(refused=refused))
+        return goes_on
+
+    def _obey(self, command: EngineRequest | _Abort | None, refused: list[tuple[str, RequestError]]) -> bool:
+        match command:
+            case None:
+                return False
+            case _Abort(request_id, index):
+                self._core.abort(request_id, index)
+            case EngineRequest():
+                try:
+                    self._core.add(
+                        command.id, command.prompt_token_ids, command.params, command.priority, command.cache_salt
+                    )
+                except RequestError as error:
+                    refused.append((command.id, error))
+        return True

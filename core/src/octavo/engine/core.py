@@ -1,0 +1,110 @@
+"""The engine: scheduler and runner in a loop. No text, no sockets, one thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from octavo.errors import EngineDead, RequestError
+from octavo.platform import Device, KVStore
+from octavo.runner import Runner, StepPlan, StepResult
+from octavo.sampling import SamplingParams
+from octavo.scheduler import Request, Scheduler, SchedulerMetrics, TokenEvent
+
+_logger = logging.getLogger(__name__)
+
+_GOLDEN = 0x9E3779B97F4A7C15  # odd, so multiples of it modulo 2**64 never repeat
+
+
+class EngineCore:
+    """Takes tokenised requests and yields their tokens, step by step.
+
+    ``vocab_size`` bounds the token ids that a prompt may hold. ``seed`` seeds the requests that bring none of their own.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        device: Device,
+        kv: KVStore,
+        *,
+        vocab_size: int,
+        eos_ids: frozenset[int],
+        seed: int = 0,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._device = device
+        self._kv = kv
+        self._vocab_size = vocab_size
+        self._eos_ids = eos_ids
+        self._seed = seed
+        self._added = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do."""
+        return self._scheduler.unfinished > 0
+
+    def metrics(self) -> SchedulerMetrics:
+        """A snapshot between steps."""
+        return self._scheduler.metrics()
+
+    def add(
+        self, id: str, prompt: Sequence[int], params: SamplingParams, priority: int = 0, cache_salt: str = ""
+    ) -> None:
+        """Queue a request. Raises RequestError if it can never be served, QueueFull if there is no room now."""
+        self._check(prompt, params)
+        seed = params.seed
+        if seed is None:
+            seed = (self._seed + (self._added + 1) * _GOLDEN) % 2**64
+        self._scheduler.add(Request(id, prompt, params, seed, self._eos_ids, priority, cache_salt))
+        self._added += 1
+
+    def _check(self, prompt: Sequence[int], params: SamplingParams) -> None:
+        if not prompt:
+            raise RequestError("the prompt is empty; it needs at least one token", param="prompt")
+        if min(prompt) < 0 or max(prompt) >= self._vocab_size:
+            wrong = next(t for t in prompt if not 0 <= t < self._vocab_size)
+            raise RequestError(f"the prompt has token id {wrong}; ids go from 0 to {self._vocab_size - 1}", param="prompt")
+        for field, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_ids)):
+            wrong_ids = [t for t in ids if not 0 <= t < self._vocab_size]
+            if wrong_ids:
+                raise RequestError(
+                    f"{field} has token id {wrong_ids[0]}; ids go from 0 to {self._vocab_size - 1}", param=field
+                )
+
+    def abort(self, id: str, index: int | None = None) -> None:
+        """End a request, or its choice ``index``, at once. Unknown ids are ignored: it may just have ended."""
+        self._scheduler.abort(id, index)
+
+    def step(self) -> list[TokenEvent]:
+        """Run one step and return what came of it; empty if there was nothing to run.
+
+        An exception in a step costs nobody but the request that causes it: the step's rows are put back, and each then
+        runs alone until it has passed; one that fails alone ends with an error. Raises EngineDead if the device is ill.
+        """
+        plan = self._scheduler.schedule()
+        if plan is None:
+            return []
+        try:
+            result = self._run(plan)
+        except Exception as error:  # whatever the device, its plugin or sampling may raise
+            return self._fail(plan, error)
+        return self._scheduler.update(plan, result)
+
+    def _run(self, plan: StepPlan) -> StepResult:
+        return self._runner.collect(self._runner.submit(plan))
+
+    def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
+        illness = self._device.health()
+        if illness is not None:
+            raise EngineDead(f"the device stopped: {illness}") from error
+        _logger.error("a step of %d rows failed", len(plan.rows), exc_info=error)
+        return self._scheduler.fail(plan, f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Free the cache and the device."""
+        self._kv.close()
+        self._device.close()

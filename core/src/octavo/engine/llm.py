@@ -1,0 +1,275 @@
+"""LLM: a model in this process, for scripts and batches. The names are vLLM's, so scripts port by changing the import."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, dtype_named
+from octavo.engine.core import EngineCore
+from octavo.engine.outputs import ChoiceDelta, RequestDelta, RequestState
+from octavo.engine.progress import prompts_progress, startup_progress
+from octavo.engine.startup import start
+from octavo.errors import RequestError, RequestFailed
+from octavo.runner import TokenLogprobs
+from octavo.sampling import SamplingParams
+from octavo.text import Tokenizer
+
+Prompt: TypeAlias = str | Mapping[str, Any]
+"""A text, ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
+
+
+@dataclass(frozen=True)
+class Logprob:
+    """One token's log-probability, its rank (1 is the most probable) where known, and its text."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+@dataclass
+class CompletionOutput:
+    """One finished choice. ``logprobs`` has, per token, the chosen one and the alternatives asked for, by id."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    cumulative_logprob: float | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass
+class RequestOutput:
+    """A finished request. ``prompt`` is None if it was given as ids."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    num_cached_tokens: int = 0
+    finished: bool = True
+
+
+class LLM:
+    """A model, loaded and ready. It runs in the calling thread and takes one call at a time.
+
+    ::
+
+        from octavo import LLM, SamplingParams
+
+        llm = LLM(model="SmolLM2-135M-Instruct.Q4_1.gguf")
+        for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0, max_tokens=8)):
+            print(output.outputs[0].text)
+
+    ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model. Raises
+    ConfigError, CheckpointError or PlatformError.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        block_size: int | None = None,
+        memory_utilization: float | None = None,
+        gpu_memory_utilization: float | None = None,
+        enable_prefix_caching: bool = True,
+        dtype: str = "auto",
+        kv_cache_dtype: str = "auto",
+        platform: str | None = None,
+        tensor_parallel_size: int = 1,
+        seed: int = 0,
+    ) -> None:
+        settings = Settings(
+            dtype=dtype_named(dtype, DTYPES, "dtype"),
+            kv_cache_dtype=dtype_named(kv_cache_dtype, KV_DTYPES, "kv_cache_dtype"),
+            block_size=block_size,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            memory_utilization=memory_utilization if memory_utilization is not None else gpu_memory_utilization,
+        )
+        config = EngineConfig(
+            model=str(model),
+            platform=platform,
+            settings=settings,
+            tensor_parallel_size=tensor_parallel_size,
+            enable_prefix_caching=enable_prefix_caching,
+            seed=seed,
+        )
+        with startup_progress() as progress:
+            started = start(config, progress)
+        self.plan = started.plan
+        self._core: EngineCore = started.core
+        self._tokenizer = started.tokenizer
+        self._numbers = itertools.count()
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._tokenizer
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete the prompts, all at once, and return their outputs in order.
+
+        ``sampling_params`` is one for all or one for each. ``use_tqdm`` shows progress on a terminal. Raises RequestError,
+        before anything runs, if one of them cannot be served, and RequestFailed if the engine failed at one.
+        """
+        batch = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
+        params = _per_prompt(sampling_params, len(batch))
+        priorities = _priorities(priority, len(batch))
+        states = [self._state(prompt, p) for prompt, p in zip(batch, params, strict=True)]
+        self._add(states, priorities)
+        outputs = {state.id: _Building(state, prompt) for state, prompt in zip(states, batch, strict=True)}
+        try:
+            with prompts_progress(len(states), show=use_tqdm) as done:
+                for finished in self._drive(outputs):
+                    done(len(finished.output.prompt_token_ids), sum(len(o.token_ids) for o in finished.output.outputs))
+        except BaseException:  # whatever ends the call early must not leave its requests behind
+            self._abort(outputs)
+            raise
+        return [outputs[state.id].output for state in states]
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or a list of them, through the model's chat template. As `generate` otherwise."""
+        conversations: Any = [messages] if not messages or isinstance(messages[0], Mapping) else messages
+        prompts: list[Prompt] = []
+        for conversation in conversations:
+            ids = self._tokenizer.apply_chat_template(
+                [dict(message) for message in conversation],
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                **(chat_template_kwargs or {}),
+            )
+            prompts.append({"prompt_token_ids": ids})
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def close(self) -> None:
+        """Free the model and its cache. The object is not used again."""
+        self._core.close()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _state(self, prompt: Prompt, params: SamplingParams) -> RequestState:
+        if isinstance(prompt, str):
+            ids = self._tokenizer.encode(prompt)
+        elif "prompt_token_ids" in prompt:
+            ids = [int(token) for token in prompt["prompt_token_ids"]]
+        elif "prompt" in prompt:
+            ids = self._tokenizer.encode(prompt["prompt"])
+        else:
+            raise RequestError(f"a prompt has prompt or prompt_token_ids, not {', '.join(prompt) or 'nothing'}", param="prompt")
+        return RequestState(str(next(self._numbers)), tuple(ids), params, self._tokenizer)
+
+    def _add(self, states: Sequence[RequestState], priorities: Sequence[int]) -> None:
+        """All or none."""
+        added: list[str] = []
+        try:
+            for state, priority in zip(states, priorities, strict=True):
+                self._core.add(state.id, state.prompt_token_ids, state.params, priority)
+                added.append(state.id)
+        except BaseException:
+            self._abort(added)
+            raise
+
+    def _abort(self, ids: Iterable[str]) -> None:
+        for request_id in ids:
+            self._core.abort(request_id)
+
+    def _drive(self, outputs: Mapping[str, _Building]) -> Iterator[_Building]:
+        """Step until every request has finished; yields each as it does."""
+        running = len(outputs)
+        while running:
+            for event in self._core.step():
+                building = outputs[event.request_id]
+                delta = building.state.update(event)
+                if delta is None:
+                    continue
+                if event.error is not None:
+                    raise RequestFailed(f"request {event.request_id}: {event.error}")
+                if building.state.stopped_by_text(delta, event):
+                    self._core.abort(event.request_id, None if delta.finished else event.index)
+                building.add(delta, self._tokenizer)
+                if delta.finished:
+                    running -= 1
+                    yield building
+
+
+class _Building:
+    """A RequestOutput while its deltas come in."""
+
+    def __init__(self, state: RequestState, prompt: Prompt) -> None:
+        text = prompt if isinstance(prompt, str) else prompt.get("prompt")
+        choices = [CompletionOutput(i) for i in range(state.params.n)]
+        self.state = state
+        self.output = RequestOutput(state.id, text, list(state.prompt_token_ids), choices)
+
+    def add(self, delta: RequestDelta, tokenizer: Tokenizer) -> None:
+        output = self.output
+        output.num_cached_tokens = delta.cached_tokens
+        if delta.prompt_logprobs is not None:
+            output.prompt_logprobs = [
+                None if p is None else _named(p, tokenizer) for p in delta.prompt_logprobs
+            ]
+        for choice in delta.outputs:
+            _extend(output.outputs[choice.index], choice, tokenizer)
+
+
+def _extend(output: CompletionOutput, delta: ChoiceDelta, tokenizer: Tokenizer) -> None:
+    output.text += delta.text
+    output.token_ids += delta.token_ids
+    if delta.logprobs is not None:
+        output.logprobs = (output.logprobs or []) + [_named(p, tokenizer) for p in delta.logprobs]
+        output.cumulative_logprob = (output.cumulative_logprob or 0.0) + sum(p.logprob for p in delta.logprobs)
+    if delta.finish_reason is not None:
+        output.finish_reason, output.stop_reason = delta.finish_reason, delta.stop_reason
+
+
+def _named(logprobs: TokenLogprobs, tokenizer: Tokenizer) -> dict[int, Logprob]:
+    """The chosen token first, then the alternatives in falling order."""
+    chosen = {logprobs.token_id: Logprob(logprobs.logprob, logprobs.rank, tokenizer.token_text(logprobs.token_id))}
+    for rank, (token, value) in enumerate(logprobs.top, 1):
+        chosen.setdefault(token, Logprob(value, rank, tokenizer.token_text(token)))
+    return chosen
+
+
+def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+    if params is None:
+        params = SamplingParams()
+    if isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        raise RequestError(f"{len(params)} sampling_params came with {count} prompts; give one, or one for each")
+    return list(params)
+
+
+def _priorities(priority: Sequence[int] | None, count: int) -> list[int]:
+    if priority is None:
+        return [0] * count
+    if len(priority) != count:
+        raise RequestError(f"{len(priority)} priorities came with {count} prompts; give one for each", param="priority")
+    return list(priority)

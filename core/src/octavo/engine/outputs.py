@@ -1,0 +1,123 @@
+"""From tokens to text: what a front end keeps of a running request.
+
+The engine counts tokens; strings begin here. A stop string ends a choice before the engine knows, so whoever drives a
+`RequestState` aborts the choice in the engine when an output says "stop" that the engine did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from octavo.runner import TokenLogprobs
+from octavo.sampling import SamplingParams
+from octavo.scheduler import TokenEvent
+from octavo.text import Detokenizer, StopStrings, Tokenizer
+
+
+@dataclass(frozen=True)
+class ChoiceDelta:
+    """What one of a request's n sequences gained. ``text`` may lag behind ``token_ids`` while a character is incomplete."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class RequestDelta:
+    """One item of a request's stream. ``finished``: every choice has its finish_reason."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    outputs: tuple[ChoiceDelta, ...]
+    cached_tokens: int
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None
+    finished: bool
+
+
+@dataclass
+class _Choice:
+    detokenizer: Detokenizer | None
+    stops: StopStrings
+    finished: bool = False
+
+
+@dataclass
+class RequestState:
+    """The text side of one request: feed it the engine's events, take the deltas."""
+
+    id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    tokenizer: Tokenizer
+    _choices: dict[int, _Choice] = field(init=False, default_factory=dict)
+    _open: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open = self.params.n
+
+    def update(self, event: TokenEvent) -> RequestDelta | None:
+        """The delta of one event; ``None`` for a choice that a stop string has ended already."""
+        choice = self._choices.get(event.index) or self._begin(event.index)
+        if choice.finished:
+            return None
+        delta = self._advance(choice, event)
+        if delta.finish_reason is not None:
+            choice.finished = True
+            choice.detokenizer = None
+            self._open -= 1
+        scores = None if event.prompt_logprobs is None else (None, *event.prompt_logprobs)
+        return RequestDelta(
+            self.id, self.prompt_token_ids, (delta,), event.cached_tokens, scores, finished=self._open == 0
+        )
+
+    @staticmethod
+    def stopped_by_text(delta: RequestDelta, event: TokenEvent) -> bool:
+        """Whether a stop string ended the choice, so that the engine must be told."""
+        return event.finish_reason is None and delta.outputs[0].finish_reason is not None
+
+    def _begin(self, index: int) -> _Choice:
+        params = self.params
+        detokenizer = None
+        if params.detokenize:
+            detokenizer = Detokenizer(
+                self.tokenizer, self.prompt_token_ids, skip_special_tokens=params.skip_special_tokens
+            )
+        stops = StopStrings(params.stop_strings, include=params.include_stop_str_in_output)
+        choice = self._choices[index] = _Choice(detokenizer, stops)
+        return choice
+
+    def _advance(self, choice: _Choice, event: TokenEvent) -> ChoiceDelta:
+        text, stop, reason = "", None, event.finish_reason
+        if choice.detokenizer is not None:
+            text, stop = choice.stops.push(choice.detokenizer.push(self._visible(event)))
+            if stop is None and reason is not None:
+                text, stop = self._flush(choice, text)
+        return ChoiceDelta(
+            event.index,
+            text,
+            event.token_ids,
+            event.logprobs,
+            "stop" if stop is not None else reason,
+            stop if stop is not None else event.stop_reason,
+            event.error,
+        )
+
+    def _flush(self, choice: _Choice, text: str) -> tuple[str, str | None]:
+        """All that was held back, for a choice the engine has ended; its last characters may still hold a stop string."""
+        assert choice.detokenizer is not None
+        more, stop = choice.stops.push(choice.detokenizer.finish())
+        if stop is None:
+            more += choice.stops.finish()
+        return text + more, stop
+
+    def _visible(self, event: TokenEvent) -> Sequence[int]:
+        """The tokens that become text: the one that ended the choice does not, unless it was asked to."""
+        if event.finish_reason == "stop" and not self.params.include_stop_str_in_output:
+            return event.token_ids[:-1]
+        return event.token_ids

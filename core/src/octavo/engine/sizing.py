@@ -1,0 +1,45 @@
+"""How many KV blocks an engine gets, and how long a sequence they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from octavo.config import EngineConfig
+from octavo.errors import ConfigError
+from octavo.kv import KVGroup
+from octavo.kv.sizing import longest_sequence, peak_blocks
+from octavo.platform import Decision, KVLayout, Plan
+
+_GIB = 2**30
+
+
+def size_kv(
+    config: EngineConfig, plan: Plan, layout: KVLayout, groups: Sequence[KVGroup], budget: int
+) -> tuple[Plan, int]:
+    """The plan and the number of blocks, the null block included, that fit ``budget`` bytes.
+
+    No more than ``max_num_seqs`` sequences of ``max_model_len`` tokens could use. Where not even one such sequence fits,
+    a context that nobody set shrinks to what does (the plan says so); one that was set is a ConfigError.
+    """
+    affordable = max(0, budget // layout.block_bytes)
+    chunk = plan.max_num_batched_tokens
+    one = peak_blocks(groups, plan.block_size, plan.max_model_len, chunk)
+    if affordable - 1 < one:
+        longest = longest_sequence(groups, plan.block_size, affordable - 1, chunk, plan.max_model_len)
+        if config.settings.max_model_len is not None or longest < plan.block_size:
+            raise ConfigError(_too_little(plan, layout, one, budget, longest))
+        why = f"the cache has room for {affordable} blocks of {plan.block_size} tokens at --memory-utilization {plan.memory_utilization:g}"
+        decision = Decision("max_model_len", longest, "core", why)
+        plan = replace(plan, max_model_len=longest, decisions=(*plan.decisions, decision))
+        one = peak_blocks(groups, plan.block_size, longest, chunk)
+    return plan, min(affordable, 1 + one * plan.max_num_seqs)
+
+
+def _too_little(plan: Plan, layout: KVLayout, blocks: int, budget: int, longest: int) -> str:
+    needed = (blocks + 1) * layout.block_bytes / _GIB
+    shorter = f"lower --max-model-len to {longest} or less, or " if longest >= plan.block_size else ""
+    return (
+        f"the KV cache has {max(budget, 0) / _GIB:.2f} GiB at --memory-utilization {plan.memory_utilization:g}, and one sequence of "
+        f"{plan.max_model_len} tokens needs {needed:.2f} GiB; {shorter}raise --memory-utilization, or free memory"
+    )

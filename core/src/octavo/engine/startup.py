@@ -1,0 +1,168 @@
+"""From a configuration to an engine: choose, negotiate, load, size, assemble. Every refusal happens here, before serving."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo import env
+from octavo.config import EngineConfig
+from octavo.engine.core import EngineCore
+from octavo.engine.sizing import size_kv
+from octavo.errors import ConfigError, PlatformError, UnsupportedFeature
+from octavo.graph.ops.spec import weight_bytes
+from octavo.kv import KVGroup, KVManager
+from octavo.models import Model, load_model, resolve
+from octavo.platform import (
+    BucketSet, Device, ModelFacts, Plan, PlanRequest, Platform, Progress, Rank, Unsupported,
+)  # fmt: skip
+from octavo.platform.discovery import Registry, discover, select
+from octavo.platform.negotiate import check_plan
+from octavo.quant import WeightTensor
+from octavo.runner import Batch, Runner, kv_layout, load_runner
+from octavo.scheduler import Scheduler, SchedulerConfig
+from octavo.text import Tokenizer, load_tokenizer
+
+_logger = logging.getLogger(__name__)
+
+_SPARE = 0.95  # of what is free: the rest is for what a device needs while it works
+
+
+@dataclass(frozen=True)
+class Started:
+    """An engine ready to serve, and what was decided on the way."""
+
+    core: EngineCore
+    tokenizer: Tokenizer
+    model: Model
+    platform: str
+    plan: Plan
+    kv_blocks: int
+    model_names: tuple[str, ...]
+
+
+def start(config: EngineConfig, progress: Progress) -> Started:
+    """Start an engine. Raises ConfigError, CheckpointError or PlatformError, each with its cure."""
+    registry = discover()
+    platform = select(registry.platforms, config.platform or env.platform())
+    path = resolve(config.model)
+    tokenizer = load_tokenizer(path, chat_template=config.chat_template)
+    model, plan = plan_model(config, path, platform, registry)
+    device = platform.open(Rank())
+    try:
+        return _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
+    except BaseException:
+        device.close()
+        raise
+
+
+def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: Registry) -> tuple[Model, Plan]:
+    """The model, its graph in the dtype that the platform plans, and the plan. No weight is read."""
+    name = platform.info.name
+    model = load_model(path, plugins=registry.families)
+    request = PlanRequest(model_facts(model), config.settings, config.tensor_parallel_size)
+    _check_length(request)
+    answer = platform.negotiate(request)
+    if isinstance(answer, Unsupported):
+        raise UnsupportedFeature(f"{name}: {answer}", feature=answer.feature, knob=answer.knob)
+    changed = check_plan(answer, config.settings)
+    if changed is not None:
+        raise PlatformError(f"platform {name} broke the contract: {changed}")
+    if answer.dtype != model.graph.dtype:
+        model = load_model(path, answer.dtype, registry.families)
+    for decision in answer.decisions:
+        _logger.info("%s", decision)
+    return model, answer
+
+
+def model_facts(model: Model) -> ModelFacts:
+    """What a platform must know of the model."""
+    graph, config = model.graph, model.config
+    attentions = [node for node in graph.nodes if node.op == "attention"]
+    features = {
+        "window": any(layer.window is not None for layer in graph.kv),
+        "softcap": any(node.attrs.get("softcap") is not None for node in attentions),
+        "sinks": any(node.weights for node in attentions),
+        "bidirectional": any(node.attrs.get("causal") is False for node in attentions),
+    }
+    return ModelFacts(
+        name=model.checkpoint.path.name,
+        ops=frozenset(node.op for node in graph.nodes),
+        weight_formats=frozenset(w.format for w in graph.weights.values()),
+        attention=frozenset(name for name, needed in features.items() if needed),
+        head_dim=config.head_dim,
+        max_position=config.max_position,
+        weight_bytes=sum(weight_bytes(w) for w in graph.weights.values()),
+    )
+
+
+def _check_length(request: PlanRequest) -> None:
+    asked, most = request.settings.max_model_len, request.model.max_position
+    if asked is not None and asked > most:
+        raise ConfigError(f"max_model_len {asked} is more than the {most} positions {request.model.name} was made for")
+
+
+def _assemble(
+    config: EngineConfig,
+    model: Model,
+    plan: Plan,
+    device: Device,
+    tokenizer: Tokenizer,
+    platform: str,
+    progress: Progress,
+) -> Started:
+    graph = model.graph
+    groups = [KVGroup(window) for window in graph.kv_windows] or [KVGroup()]
+    before = device.memory()
+    buckets = BucketSet(plan.limits.buckets)
+    executables, _ = load_runner(device, graph, LazyWeights(model), buckets.buckets, progress)
+    layout = kv_layout(graph, plan.block_size, plan.kv_cache_dtype)
+    report = device.memory()
+    own = max(0, before.free - report.free)
+    budget = int(min(plan.memory_utilization * report.total - own, _SPARE * report.free))
+    plan, blocks = size_kv(config, plan, layout, groups, budget)
+    manager = KVManager(blocks, plan.block_size, groups, config.enable_prefix_caching)
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=plan.max_num_seqs,
+            max_num_batched_tokens=plan.max_num_batched_tokens,
+            max_model_len=plan.max_model_len,
+            limits=plan.limits,
+            policy=config.scheduling_policy,
+            max_waiting=config.max_waiting,
+        ),
+        manager,
+    )
+    store = device.allocate_kv(layout, blocks)
+    batch = Batch(plan.max_num_seqs, plan.max_model_len, plan.block_size, len(groups))
+    core = EngineCore(
+        scheduler,
+        Runner(executables, store, batch, device.sampler()),
+        device,
+        store,
+        vocab_size=model.config.vocab_size,
+        eos_ids=frozenset(tokenizer.eos_token_ids) | frozenset(model.config.eos_token_ids),
+        seed=config.seed,
+    )
+    names = config.served_model_names or (config.model,)
+    return Started(core, tokenizer, model, platform, plan, blocks, names)
+
+
+class LazyWeights(Mapping[str, WeightTensor]):
+    """The weights of a model's graph, each read from the checkpoint when it is asked for and kept by nobody here."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __getitem__(self, name: str) -> WeightTensor:
+        if name not in self._model.graph.weights:
+            raise KeyError(name)
+        return self._model.checkpoint.tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._model.graph.weights)
+
+    def __len__(self) -> int:
+        return len(self._model.graph.weights)

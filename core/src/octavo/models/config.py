@@ -1,0 +1,67 @@
+"""What a model is, once its config.json has been understood: the values graphs are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from octavo.errors import CheckpointError
+from octavo.graph.rope import RopeSpec
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of one decoder. Families parse config.json into this; nothing else reads config.json.
+
+    Raises CheckpointError for sizes that fit no model.
+    """
+
+    family: str
+    """Name of the `Family` that parsed it."""
+    vocab_size: int
+    """Rows of the embedding table; the tokenizer may know fewer tokens."""
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_position: int
+    """Tokens of one sequence that the model was made for."""
+    norm_eps: float
+    activation: str
+    """Of the gated MLP, as `octavo.graph` names it: silu, gelu, gelu_tanh, relu."""
+    tied_embeddings: bool
+    """Whether the embedding table is the output matrix as well."""
+    ropes: tuple[RopeSpec, ...]
+    """One per layer."""
+    windows: tuple[int | None, ...]
+    """One per layer: how many positions a query sees, itself included; None: all."""
+    attention_scale: float
+    """What q·k is multiplied by."""
+    qkv_bias: bool = False
+    output_bias: bool = False
+    """Whether the attention's output projection has a bias."""
+    mlp_bias: bool = False
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """What one family alone needs."""
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_dim"):
+            if getattr(self, name) < 1:
+                raise CheckpointError(f"the checkpoint's {name} is {getattr(self, name)}; it must be at least 1")
+        if self.heads % self.kv_heads:
+            raise CheckpointError(
+                f"the checkpoint has {self.heads} query heads and {self.kv_heads} key-value heads; "
+                "the first must be a multiple of the second"
+            )
+        if self.head_dim % 2:
+            raise CheckpointError(f"the checkpoint's head_dim is {self.head_dim}; rope needs an even number")
+        for name in ("ropes", "windows"):
+            assert len(getattr(self, name)) == self.layers, f"{name}: one entry per layer"

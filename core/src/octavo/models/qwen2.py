@@ -1,0 +1,45 @@
+"""Qwen 2 and 2.5: Llama with biases on q, k and v, and an optional window in the upper layers.
+
+Source: Yang et al. 2024, and the defaults of transformers' Qwen2Config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from octavo.models import llama
+from octavo.models.config import ModelConfig
+from octavo.models.family import Family
+from octavo.models.hf_config import GLOBAL, LOCAL, Fields, decoder_config, layer_types, windows
+
+DEFAULTS = {
+    "hidden_act": "silu",
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 32,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+
+
+def parse(config: Mapping[str, Any]) -> ModelConfig:
+    """Qwen2ForCausalLM."""
+    fields = Fields(config, DEFAULTS)
+    base = decoder_config("qwen2", fields)
+    return replace(base, qkv_bias=True, windows=qwen_windows(fields, base.layers))
+
+
+def qwen_windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
+    """Qwen's windows: none unless ``use_sliding_window``; then in the layers from ``max_window_layers`` on,
+    or as ``layer_types`` says.
+    """
+    window = fields.optional_integer("sliding_window") if fields.flag("use_sliding_window") else None
+    if window is None:
+        return (None,) * layers
+    first = fields.integer("max_window_layers")
+    return windows(layer_types(fields, layers, [LOCAL if i >= first else GLOBAL for i in range(layers)]), window)
+
+
+QWEN2 = Family("qwen2", ("Qwen2ForCausalLM",), parse, llama.build)

@@ -1,0 +1,32 @@
+"""Which family runs a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from octavo.errors import UnknownArchitecture
+from octavo.models.family import Family
+from octavo.models.gemma3 import GEMMA3
+from octavo.models.llama import LLAMA, MISTRAL
+from octavo.models.qwen2 import QWEN2
+from octavo.models.qwen3 import QWEN3
+
+BUILT_IN: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3)
+
+
+def family_for(config: Mapping[str, Any], plugins: Sequence[Family] = ()) -> Family:
+    """The family that claims one of ``config["architectures"]``.
+
+    ``plugins`` are what the ``octavo_models`` hook returned; they are asked before the built-in ones. Raises
+    UnknownArchitecture with the known names if nobody claims it.
+    """
+    families = (*plugins, *BUILT_IN)
+    wanted = config.get("architectures") or ()
+    for architecture in wanted:
+        for family in families:
+            if architecture in family.architectures:
+                return family
+    known = ", ".join(dict.fromkeys(name for family in families for name in family.architectures))
+    named = f"architecture {', '.join(map(str, wanted))} is not supported" if wanted else "no architecture is named"
+    raise UnknownArchitecture(f"config.json: {named}; known: {known}")

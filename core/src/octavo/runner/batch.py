@@ -1,0 +1,266 @@
+"""The runner's memory of the rows it serves, as flat arrays, and the step arrays made from them.
+
+A decode step of any size is built by a handful of numpy calls; only rows with something special about their sampling
+(bias, penalties, min_tokens, logprobs) cost Python per row.
+
+The arrays are as long as the limits allow, but zero pages take no memory before they are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.platform.buckets import Bucket
+from octavo.platform.step import Floats, Ints, SamplingBatch, StepInput
+from octavo.runner.plan import NewRow, StepPlan
+
+_NO_TOKENS = np.zeros(0, np.int32)
+_NO_BIAS = (_NO_TOKENS, _NO_TOKENS, np.zeros(0, np.float32))
+
+
+@dataclass
+class _Row:
+    """What the arrays do not hold of a row."""
+
+    slot: int
+    new: NewRow
+    length: int
+    special: bool
+    """Whether sampling from it needs more than temperature, top_k, top_p and min_p."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Which logits rows and draws belong to which row of a plan, for reading the samples back.
+
+    Row i scores ``scored[i]`` prompt tokens, then draws ``plan.samples[i]`` tokens; draws are numbered in this order.
+    """
+
+    scored: list[int]
+    batch: SamplingBatch
+    sample_rows: Ints
+
+
+class Batch:
+    """Rows by id. ``max_rows`` may live at once, each up to ``max_len`` tokens long."""
+
+    def __init__(self, max_rows: int, max_len: int, block_size: int, groups: int) -> None:
+        self._block_size = block_size
+        self._rows: dict[str, _Row] = {}
+        self._free = list(range(max_rows - 1, -1, -1))
+        blocks = -(-(max_len + 1) // block_size)
+        self._tokens = np.zeros((max_rows, max_len + 1), np.int32)
+        self._tables = np.zeros((groups, max_rows, blocks), np.int32)
+        self._temperature, self._top_p, self._min_p = (np.zeros(max_rows, np.float32) for _ in range(3))
+        self._top_k = np.zeros(max_rows, np.int32)
+        self._seed = np.zeros(max_rows, np.uint64)
+        self._sample_index = np.zeros(max_rows, np.int32)
+        self._greedy, self._special = (np.zeros(max_rows, np.bool_) for _ in range(2))
+
+    def apply(self, plan: StepPlan) -> None:
+        """Take in what changed: rows gone, rows new, block tables."""
+        for gone in plan.released:
+            row = self._rows.pop(gone, None)  # a row may be released before it ever ran
+            if row is not None:
+                self._free.append(row.slot)
+        for new in plan.new:
+            self._add(new)
+        for update in plan.updates:
+            slot = self._rows[update.id].slot
+            self._tables[update.group, slot, update.start : update.start + len(update.blocks)] = update.blocks
+
+    def _add(self, new: NewRow) -> None:
+        slot = self._free.pop()
+        p = new.params
+        special = bool(
+            p.logit_bias or p.min_tokens or p.logprobs is not None or p.prompt_logprobs is not None or _penalised(new)
+        )
+        self._rows[new.id] = _Row(slot, new, len(new.tokens), special)
+        self._tokens[slot, : len(new.tokens)] = new.tokens
+        for group, table in enumerate(new.tables):
+            self._tables[group, slot, : len(table)] = table
+        self._temperature[slot], self._top_p[slot], self._min_p[slot] = p.temperature, p.top_p, p.min_p
+        self._top_k[slot] = max(p.top_k, 0)
+        self._seed[slot] = new.seed & 0xFFFFFFFFFFFFFFFF
+        self._sample_index[slot] = new.sample_index
+        self._greedy[slot], self._special[slot] = p.greedy, special
+
+    def build(self, plan: StepPlan) -> tuple[StepInput, Draws]:
+        """The arrays of a plan that was applied, padded to its bucket."""
+        slots = np.fromiter((self._rows[r].slot for r in plan.rows), np.intp, len(plan.rows))
+        counts = np.array(plan.counts, np.int32)
+        computed = np.array(plan.computed, np.int32)
+        starts = np.zeros(len(slots) + 1, np.int32)
+        np.cumsum(counts, out=starts[1:])
+        contexts = computed + counts
+        owner = np.repeat(slots, counts)
+        positions = np.arange(starts[-1], dtype=np.int32) + np.repeat(computed - starts[:-1], counts)
+        at = self._tables[:, owner, positions // self._block_size]
+        draws = self._draws(plan, slots, starts, contexts)
+        width = -(-int(contexts.max()) // self._block_size)
+        step = StepInput(
+            tokens=self._tokens[owner, positions],
+            positions=positions,
+            query_starts=starts,
+            context_lens=contexts,
+            slots=at * self._block_size + positions % self._block_size,
+            block_tables=self._tables[:, slots, :width],
+            sample_rows=draws.sample_rows,
+            copies=np.array(plan.copies, np.int32).reshape(-1, 2),
+            sampling=draws.batch,
+            bucket=plan.bucket,
+        )
+        return pad(step, plan.bucket), draws
+
+    def record(self, plan: StepPlan, tokens: list[list[int]]) -> None:
+        """Append each row's own sampled token to its sequence (forks take theirs with their NewRow)."""
+        drew = [(self._rows[r], t[0]) for r, t in zip(plan.rows, tokens, strict=True) if t]
+        for row, _ in drew:
+            row.length += 1
+        where = np.array([(row.slot, row.length - 1) for row, _ in drew], np.intp).reshape(-1, 2)
+        self._tokens[where[:, 0], where[:, 1]] = [token for _, token in drew]
+
+    # -- sampling -------------------------------------------------------------------------------
+
+    def _draws(self, plan: StepPlan, slots: npt.NDArray[np.intp], starts: Ints, contexts: Ints) -> Draws:
+        samples = np.array(plan.samples, np.int32)
+        if (samples == 1).all() and not self._special[slots].any():  # the common decode step
+            rows = np.arange(len(slots), dtype=np.int32)
+            return Draws([0] * len(slots), self._sampling(rows, slots, contexts, []), starts[1:] - 1)
+        scored = [self._scored(r, c, n) for r, c, n in zip(plan.rows, plan.computed, plan.counts, strict=True)]
+        sample_rows: list[int] = []
+        of_row: list[int] = []
+        of_plan: list[int] = []
+        special: list[_Special] = []
+        for i, row_id in enumerate(plan.rows):
+            row, last = self._rows[row_id], int(starts[i + 1]) - 1
+            for offset in range(scored[i]):
+                position = plan.computed[i] + offset + 1
+                special.append(_Special(len(of_row), row, target=int(self._tokens[row.slot, position])))
+                of_row.append(len(sample_rows))
+                of_plan.append(i)
+                sample_rows.append(int(starts[i]) + offset)
+            if plan.samples[i]:
+                for fork in range(plan.samples[i]):
+                    if row.special or fork:
+                        special.append(_Special(len(of_row), row, fork=fork))
+                    of_row.append(len(sample_rows))
+                    of_plan.append(i)
+                sample_rows.append(last)
+        picked = np.array(of_plan, np.intp)
+        batch = self._sampling(np.array(of_row, np.int32), slots[picked], contexts[picked], special)
+        return Draws(scored, batch, np.array(sample_rows, np.int32))
+
+    def _scored(self, row_id: str, computed: int, count: int) -> int:
+        """How many prompt tokens this chunk scores."""
+        new = self._rows[row_id].new
+        if new.params.prompt_logprobs is None:
+            return 0
+        return max(0, min(computed + count, new.prompt_length - 1) - computed)
+
+    def _sampling(
+        self, of_row: Ints, slots: npt.NDArray[np.intp], position: Ints, special: list[_Special]
+    ) -> SamplingBatch:
+        draws = len(of_row)
+        target = np.full(draws, -1, np.int32)
+        logprobs = np.full(draws, -1, np.int32)
+        sample_index = self._sample_index[slots]
+        repetition, presence, frequency = np.ones(draws, np.float32), np.zeros(draws, np.float32), np.zeros(draws, np.float32)
+        biased: list[tuple[int, int, float]] = []
+        histories: dict[int, tuple[int, Ints]] = {}
+        for s in special:
+            params, row = s.row.new.params, s.row
+            sample_index[s.draw] += s.fork
+            target[s.draw] = s.target
+            if s.target >= 0:
+                logprobs[s.draw] = params.prompt_logprobs or 0
+                continue
+            logprobs[s.draw] = -1 if params.logprobs is None else params.logprobs
+            biased += [(s.draw, token, value) for token, value in (params.logit_bias or {}).items()]
+            if row.length - row.new.prompt_length < params.min_tokens:
+                biased += [(s.draw, token, -np.inf) for token in row.new.end_ids | params.stop_ids]
+            if _penalised(row.new):
+                repetition[s.draw] = params.repetition_penalty
+                presence[s.draw], frequency[s.draw] = params.presence_penalty, params.frequency_penalty
+                histories[s.draw] = (row.new.prompt_length, self._tokens[row.slot, : row.length])
+        return SamplingBatch(
+            row=of_row,
+            target=target,
+            temperature=self._temperature[slots],
+            top_k=self._top_k[slots],
+            top_p=self._top_p[slots],
+            min_p=self._min_p[slots],
+            repetition=repetition,
+            presence=presence,
+            frequency=frequency,
+            seed=self._seed[slots],
+            sample_index=sample_index,
+            position=position,
+            logprobs=logprobs,
+            bias=_bias(biased),
+            history=_history(histories, draws),
+            plain_greedy=not special and bool(self._greedy[slots].all()),
+        )
+
+
+@dataclass(frozen=True)
+class _Special:
+    """A draw that needs more than the row's arrays: its fork, or the prompt token it scores."""
+
+    draw: int
+    row: _Row
+    fork: int = 0
+    target: int = -1
+
+
+def _penalised(new: NewRow) -> bool:
+    p = new.params
+    return p.repetition_penalty != 1.0 or p.presence_penalty != 0.0 or p.frequency_penalty != 0.0
+
+
+def _bias(entries: list[tuple[int, int, float]]) -> tuple[Ints, Ints, Floats]:
+    if not entries:
+        return _NO_BIAS
+    draws, tokens, values = zip(*entries, strict=True)
+    return np.array(draws, np.int32), np.array(tokens, np.int32), np.array(values, np.float32)
+
+
+def _history(histories: dict[int, tuple[int, Ints]], draws: int) -> tuple[Ints, Ints, Ints]:
+    starts, prompts = np.zeros(draws + 1, np.int32), np.zeros(draws, np.int32)
+    for draw, (prompt, tokens) in histories.items():
+        starts[draw + 1], prompts[draw] = len(tokens), prompt
+    np.cumsum(starts, out=starts)
+    joined = [histories[d][1] for d in sorted(histories)]
+    return starts, prompts, np.concatenate(joined) if joined else _NO_TOKENS
+
+
+def pad(step: StepInput, bucket: Bucket) -> StepInput:
+    """The step with every array at the bucket's size; see `Bucket` for what padding holds.
+
+    Padding rows begin and end at the last real token, so they have no tokens of their own.
+    """
+    if bucket == Bucket():
+        return step
+
+    def grow(x: Ints, size: int | None, axis: int, value: int) -> Ints:
+        missing = 0 if size is None else size - x.shape[axis]
+        assert missing >= 0, f"a step of {x.shape} does not fit bucket {bucket}"
+        widths = [(0, missing if a == axis else 0) for a in range(x.ndim)]
+        return np.pad(x, widths, constant_values=value) if missing else x
+
+    rows = bucket.rows
+    return StepInput(
+        tokens=grow(step.tokens, bucket.tokens, 0, 0),
+        positions=grow(step.positions, bucket.tokens, 0, 0),
+        query_starts=grow(step.query_starts, None if rows is None else rows + 1, 0, int(step.query_starts[-1])),
+        context_lens=grow(step.context_lens, rows, 0, 0),
+        slots=grow(step.slots, bucket.tokens, 1, -1),
+        block_tables=grow(grow(step.block_tables, rows, 1, 0), bucket.blocks, 2, 0),
+        sample_rows=grow(step.sample_rows, bucket.samples, 0, 0),
+        copies=step.copies,
+        sampling=step.sampling,
+        bucket=bucket,
+    )

@@ -1,0 +1,121 @@
+"""The runner: from a plan to a step on the device, and from its output to a result. One rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.graph import Graph, fuse
+from octavo.platform import Bucket, Device, Executable, KVLayout, KVStore, Progress, Sampler
+from octavo.platform.step import Samples
+from octavo.quant import WeightTensor
+from octavo.runner.batch import Batch, Draws
+from octavo.runner.plan import StepPlan, StepResult, TokenLogprobs
+from octavo.runner.sampler import HostSampler
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A step in flight."""
+
+    plan: StepPlan
+    draws: Draws
+    executable: Executable
+    ticket: Any
+
+
+class Runner:
+    """Runs plans on one device. ``sampler`` is the device's own for logits, if it has one.
+
+    Everything is compiled before the first step; a step in a bucket that was not compiled is a bug, not a pause.
+    """
+
+    def __init__(
+        self, executables: Mapping[Bucket, Executable], kv: KVStore, batch: Batch, sampler: Sampler | None = None
+    ) -> None:
+        self._executables = dict(executables)
+        self._kv = kv
+        self._batch = batch
+        self._sampler = sampler or HostSampler()
+
+    def submit(self, plan: StepPlan) -> Pending:
+        """Start a step. Plans are submitted in the order they were made, one at a time."""
+        self._batch.apply(plan)
+        step, draws = self._batch.build(plan)
+        executable = self._executables[plan.bucket]
+        return Pending(plan, draws, executable, executable.submit(step, self._kv))
+
+    def collect(self, pending: Pending) -> StepResult:
+        """Wait for a step, sample where the device did not, and sort the draws back into rows."""
+        output = pending.executable.collect(pending.ticket)
+        samples = output.samples
+        if samples is None:
+            assert output.logits is not None, "a step brings logits or samples"
+            samples = self._sampler.sample(output.logits, pending.draws.batch)
+        result = sort_draws(pending.plan, pending.draws, samples)
+        self._batch.record(pending.plan, result.tokens)
+        return result
+
+
+def load_runner(
+    device: Device,
+    graph: Graph,
+    weights: Mapping[str, WeightTensor],
+    buckets: tuple[Bucket, ...],
+    progress: Progress,
+) -> tuple[dict[Bucket, Executable], Graph]:
+    """Load the weights and compile every bucket. Returns the executables and the fused graph they run."""
+    fused = fuse(graph)
+    handle = device.load(fused, weights, progress)
+    executables = {}
+    for done, bucket in enumerate(buckets):
+        progress("compiling", done, len(buckets))
+        executables[bucket] = device.compile(fused, bucket, handle)
+    progress("compiling", len(buckets), len(buckets))
+    return executables, fused
+
+
+def kv_layout(graph: Graph, block_size: int, dtype: str) -> KVLayout:
+    """The block pool that a graph needs."""
+    heads, dim = (graph.kv[0].kv_heads, graph.kv[0].head_dim) if graph.kv else (0, 0)
+    return KVLayout(block_size, graph.kv_slots, heads, dim, dtype)
+
+
+def sort_draws(plan: StepPlan, draws: Draws, samples: Samples) -> StepResult:
+    """A step's draws, row by row in the plan's order."""
+    tokens, failed = samples.tokens.tolist(), samples.failed
+    result = StepResult([], [], [])
+    wanted = draws.batch.logprobs
+    if not failed.any() and samples.logprobs is None and not any(draws.scored):  # the common step
+        at = 0
+        for count in plan.samples:
+            result.tokens.append(tokens[at : at + count])
+            at += count
+        result.logprobs = [None] * len(plan.rows)
+        result.prompt_logprobs = [None] * len(plan.rows)
+        return result
+    at = 0
+    for row, scored, count in zip(plan.rows, draws.scored, plan.samples, strict=True):
+        middle, end = at + scored, at + scored + count
+        if failed[at:end].any():
+            result.failed[row] = "the model's logits were not finite, or every token was forbidden"
+        result.tokens.append(tokens[middle:end])
+        prompt = [_logprobs(samples, d, int(wanted[d])) for d in range(at, middle)]
+        result.prompt_logprobs.append(prompt if scored else None)
+        asked = count > 0 and wanted[middle] >= 0
+        result.logprobs.append([_logprobs(samples, d, int(wanted[d])) for d in range(middle, end)] if asked else None)
+        at = end
+    return result
+
+
+def _logprobs(samples: Samples, draw: int, count: int) -> TokenLogprobs:
+    assert samples.logprobs is not None and samples.ranks is not None
+    assert samples.top_ids is not None and samples.top_logprobs is not None
+    ids, values = samples.top_ids[draw, :count].tolist(), samples.top_logprobs[draw, :count].tolist()
+    return TokenLogprobs(
+        int(samples.tokens[draw]),
+        float(samples.logprobs[draw]),
+        int(samples.ranks[draw]),
+        tuple(zip(ids, values, strict=True)),
+    )

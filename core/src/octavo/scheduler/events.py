@@ -1,0 +1,34 @@
+"""What the scheduler reports: one event per choice that got tokens or ended in a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from octavo.runner.plan import TokenLogprobs
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass(slots=True)
+class TokenEvent:
+    """New tokens of one choice, its end, or both. A value: never changed after it was made.
+
+    (Not frozen: a frozen dataclass takes three times as long to make, and a step makes hundreds.)
+    """
+
+    request_id: str
+    index: int
+    """Which of the request's n choices."""
+    token_ids: tuple[int, ...]
+    """New tokens, the stop token included; empty when the choice ended without one."""
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    """Beside ``token_ids`` where the request asked for logprobs."""
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    """The id among ``stop_token_ids`` that ended the choice; ``None`` for an end-of-sequence token."""
+    error: str | None = None
+    cached_tokens: int = 0
+    """Prompt tokens that a prefix hit saved."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """Once, with choice 0's first event, where asked for: every prompt token but the first."""

@@ -1,0 +1,432 @@
+"""The scheduler: decides which rows run in the next step, and what their results mean."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+from typing import Literal
+
+from octavo.errors import QueueFull, RequestError
+from octavo.kv import KVManager
+from octavo.runner.plan import NewRow, StepPlan, StepResult, TokenLogprobs
+from octavo.scheduler.bounds import Bounds
+from octavo.scheduler.config import SchedulerConfig
+from octavo.scheduler.events import FinishReason, TokenEvent
+from octavo.scheduler.metrics import SchedulerMetrics
+from octavo.scheduler.queue import WaitingQueue
+from octavo.scheduler.request import Request, Status, row_ids
+
+Kind = Literal["mixed", "prefill", "decode"]
+RUNNING = Status.RUNNING
+_TURNS: dict[bool, tuple[Kind, Kind]] = {True: ("prefill", "decode"), False: ("decode", "prefill")}
+
+
+def _key(request: Request) -> tuple[int, int, int]:
+    return request.key
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left of one step while it is being formed."""
+
+    kind: Kind
+    tokens: int
+    spare_samples: int
+    prefill_rows: int
+    rows: int = 0
+    longest: int = 0
+    """Longest context among the rows so far."""
+    closed: bool = False
+    """A running row was held back or preempted: nothing new is admitted."""
+
+
+class Scheduler:
+    """Forms steps from requests. One step at a time: ``schedule``, run it, ``update``.
+
+    In a step, running rows with one pending token (decodes) are served first, then running prompts
+    with a chunk each, then waiting requests, all by `Request.key`; one budget of tokens for all.
+    When a row finds no block, the running row that comes last by key loses all of its own and waits
+    again, at its old place in the queue; what it had computed is computed anew. So the first row by
+    key is in every step (in every other one where the platform cannot mix prompts and decodes), never
+    loses its blocks, and finishes; then the next one does. Waiting requests do not overtake each other.
+
+    Not thread-safe. ``add`` and ``abort`` may come at any time between the other calls.
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVManager) -> None:
+        self.config = config
+        self.kv = kv
+        self.bounds = Bounds(config, kv)
+        self._waiting = WaitingQueue()
+        self._running: list[Request] = []  # by key; iterated over while preemption shortens its tail
+        self._families: dict[str, list[Request]] = {}  # request id -> its unfinished rows
+        self._row_ids: set[str] = set()  # of unfinished requests, forks to come included
+        self._seats = 0  # taken by running rows
+        self._unseen: list[Request] = []  # running rows that the runner does not know
+        self._released: list[str] = []  # rows that the runner shall forget
+        self._in_flight: list[Request] | None = None
+        self._arrivals = 0
+        self._preemptions = 0
+        self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were added and have not ended. While it is not 0, ``schedule`` returns a plan."""
+        return len(self._families)
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises RequestError at once when it can never run (`Bounds.check` says when) or its id is in use,
+        and QueueFull when ``max_waiting`` requests wait already.
+        """
+        ids = row_ids(request.id, request.params.n)
+        if not self._row_ids.isdisjoint(ids):
+            raise RequestError(f"request id {request.id!r} is in use by an unfinished request", param="request_id")
+        self.bounds.check(request)
+        if self.config.max_waiting is not None and len(self._waiting) >= self.config.max_waiting:
+            raise QueueFull(
+                f"{len(self._waiting)} requests wait already, and at most {self.config.max_waiting} may; try later"
+            )
+        request.max_length = min(request.max_length, self.bounds.context)
+        request.key = (request.priority, self._arrivals, 0)
+        request.kv = self.kv.sequence(request.id, request.namespace)
+        self._arrivals += 1
+        self._row_ids.update(ids)
+        self._families[request.id] = [request]
+        self._waiting.push(request)
+
+    def abort(self, request_id: str, index: int | None = None) -> bool:
+        """End a request, or only its choice ``index``, without an event; its blocks are free at once.
+
+        A result that is still on its way for it is dropped. False if there is nothing (left) to end.
+        """
+        rows = [r for r in self._families.get(request_id, ()) if index is None or r.index == index]
+        for row in rows:
+            if row.status is RUNNING:
+                self._running.remove(row)
+            self._end(row)
+        return bool(rows)
+
+    def metrics(self) -> SchedulerMetrics:
+        """A snapshot; O(running rows)."""
+        return SchedulerMetrics(len(self._running), len(self._waiting), self._preemptions, self.kv.stats())
+
+    # -- forming a step ----------------------------------------------------------------------------
+
+    def schedule(self) -> StepPlan | None:
+        """The next step, or ``None`` when there is nothing to do."""
+        assert self._in_flight is None, "the previous step has not been updated"
+        if not self._families:
+            return None
+        if self.bounds.exclusive:
+            # They take turns, so that neither waits for the other to run dry.
+            first, second = _TURNS[self._prefill_next]
+            preemptions = self._preemptions
+            batch, kind = self._form(first), first
+            if not batch:
+                batch, kind = self._form(second, closed=self._preemptions > preemptions), second
+            self._prefill_next = kind == "decode"
+        else:
+            batch = self._form("mixed")
+        assert batch, "unfinished requests, and none that can run: Bounds.check() should have refused one"
+        self._in_flight = batch
+        return self._plan(batch)
+
+    def _form(self, kind: Kind, *, closed: bool = False) -> list[Request]:
+        """The rows of a step of this kind, each with its ``scheduled`` tokens and the slots for them."""
+        bounds = self.bounds
+        room = _Room(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, closed=closed)
+        self._share_tokens(room)
+        batch: list[Request] = []
+        for row in self._running:  # _make_room shortens this list from its tail, never before `row`
+            count = row.scheduled
+            if not count:
+                continue
+            blocks = row.kv
+            end = row.computed + count
+            if end <= blocks.capacity and not blocks.tail_shared:
+                blocks.length = end
+            elif not self._make_room(row, room):
+                break
+            batch.append(row)
+        room.rows = len(batch)
+        if self._waiting and not room.closed:
+            room.longest = max((row.computed + row.scheduled for row in batch), default=0)
+            self._admit(room, batch)
+        return batch
+
+    def _share_tokens(self, room: _Room) -> None:
+        """Give running rows their share of the step: sets ``scheduled`` of each, 0 for those left out."""
+        running, bounds = self._running, self.bounds
+        if bounds.volume is not None:
+            running = self._within_volume(room)
+        prefills = [row for row in running if row.pending != 1]
+        if room.kind != "prefill":
+            for row in running:
+                row.scheduled = 1
+            room.tokens -= len(running) - len(prefills)
+        else:
+            for row in running:
+                row.scheduled = 0
+        limit = bounds.context_limit(max(1, len(running)))
+        for row in prefills:
+            row.scheduled = 0
+            if room.kind != "decode":
+                self._take_chunk(row, room, limit)
+
+    def _within_volume(self, room: _Room) -> list[Request]:
+        """The first running rows of the step's kind that the volume has room for; it always has for the first."""
+        bounds = self.bounds
+        size, multiple = bounds.block_size, bounds.chunk_multiple
+        chosen: list[Request] = []
+        longest = 0
+        for row in self._running:
+            row.scheduled = 0
+            if room.kind != "mixed" and (row.pending == 1) != (room.kind == "decode"):
+                continue
+            context = -(-(row.computed + min(row.pending, multiple)) // size) * size
+            if (len(chosen) + 1) * max(longest, context) <= (bounds.volume or 0):
+                longest = max(longest, context)
+                chosen.append(row)
+            else:
+                room.closed = True
+        return chosen
+
+    def _take_chunk(self, row: Request, room: _Room, context_limit: int) -> bool:
+        """Schedule the next chunk of a prompt: as much as the room allows. False if that is nothing."""
+        pending = row.pending
+        count = min(pending, room.tokens, context_limit - row.computed)
+        scores = row.params.prompt_logprobs is not None
+        if scores:  # every token of the chunk takes a row of logits, and one is there for each row of the step
+            count = min(count, room.spare_samples + 1)
+        if count < pending:
+            count -= count % self.bounds.chunk_multiple
+        if count <= 0 or (pending > 1 and room.prefill_rows == 0):
+            room.closed = True
+            return False
+        row.scheduled = count
+        room.tokens -= count
+        if scores:
+            room.spare_samples -= count - 1
+        if pending > 1:
+            room.prefill_rows -= 1
+        return True
+
+    def _make_room(self, row: Request, room: _Room) -> bool:
+        """Get slots for the row's scheduled tokens, preempting from the tail. False if that met the row itself."""
+        while not self.kv.grow(row.kv, row.computed, row.scheduled):
+            room.closed = True
+            victim = self._running.pop()
+            self._preempt(victim)
+            if victim is row:
+                return False
+        return True
+
+    def _preempt(self, row: Request) -> None:
+        """Take the row's blocks; it will compute all of its tokens again (less what the prefix index still has)."""
+        self._leave(row)
+        row.status = Status.WAITING
+        row.computed = row.scheduled = 0
+        row.pending = len(row.tokens)
+        row.preempted += 1
+        if row.prompt_logprobs is not None:
+            row.prompt_logprobs = []
+        self._preemptions += 1
+        self._waiting.push(row)
+
+    def _admit(self, room: _Room, batch: list[Request]) -> None:
+        """Let waiting requests in, in order, until one does not fit."""
+        kv, bounds = self.kv, self.bounds
+        while room.tokens and kv.pool.free:
+            row = self._waiting.head()
+            if row is None or self._seats + row.seats > bounds.seats:
+                return
+            # A prompt that is to be scored must be computed, not found.
+            cached = kv.match(row.kv, row.tokens) if row.params.prompt_logprobs is None else 0
+            row.computed, row.pending = cached, len(row.tokens) - cached
+            if room.kind != "mixed" and (row.pending == 1) != (room.kind == "decode"):
+                return
+            limit = bounds.context_limit(room.rows + 1)
+            if room.longest > limit or not self._take_chunk(row, room, limit):
+                return
+            if not kv.admit(row.kv, cached, row.scheduled):
+                row.scheduled = 0
+                return
+            self._waiting.pop()
+            row.status = RUNNING
+            if not row.preempted:
+                row.cached_tokens = cached
+            insort(self._running, row, key=_key)
+            self._seats += row.seats
+            self._unseen.append(row)
+            batch.append(row)
+            room.rows += 1
+            room.longest = max(room.longest, cached + row.scheduled)
+
+    def _plan(self, batch: list[Request]) -> StepPlan:
+        counts = [row.scheduled for row in batch]
+        computed = [row.computed for row in batch]
+        samples = [row.branches if row.scheduled == row.pending else 0 for row in batch]
+        logits = len(samples) - samples.count(0)
+        for row, sampled in zip(batch, samples, strict=True):
+            if row.params.prompt_logprobs is not None:
+                logits += row.scheduled - (1 if sampled else 0)
+        longest = max([c + n for c, n in zip(computed, counts, strict=True)])
+        bucket = self.bounds.buckets.pick(sum(counts), len(batch), logits, -(-longest // self.kv.block_size))
+        updates, copies = self.kv.take_changes()
+        released, self._released = self._released, []
+        return StepPlan(
+            rows=[row.id for row in batch],
+            counts=counts,
+            computed=computed,
+            samples=samples,
+            bucket=bucket,
+            released=released,
+            new=self._introduce() if self._unseen else [],
+            updates=updates,
+            copies=copies,
+        )
+
+    def _introduce(self) -> list[NewRow]:
+        """The rows of the step that the runner has not seen. A fork that is held back is introduced when it runs."""
+        new = []
+        for row in self._unseen:
+            if row.status is RUNNING and row.scheduled:
+                row.kv.tracked = True
+                new.append(
+                    NewRow(
+                        id=row.id,
+                        tokens=list(row.tokens),
+                        prompt_length=row.prompt_length,
+                        params=row.params,
+                        seed=row.seed,
+                        sample_index=row.index,
+                        end_ids=row.stops,
+                        tables=[list(table) for table in row.kv.tables],
+                    )
+                )
+        self._unseen = [row for row in self._unseen if row.status is RUNNING and not row.kv.tracked]
+        return new
+
+    # -- taking a step's result --------------------------------------------------------------------
+
+    def update(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
+        """Take the result of the plan that ``schedule`` returned last; its events, in the plan's row order."""
+        batch, self._in_flight = self._in_flight, None
+        assert batch is not None and len(batch) == len(plan.rows), "the plan is not the one in flight"
+        events: list[TokenEvent] = []
+        failed = result.failed
+        ended = False
+        for row, tokens, logprobs, scores in zip(
+            batch, result.tokens, result.logprobs, result.prompt_logprobs, strict=True
+        ):
+            if row.status is not RUNNING:
+                continue  # aborted in flight
+            if failed and row.id in failed:
+                events += self._end_choices(row, "error", failed[row.id])
+                ended = True
+                continue
+            row.computed = computed = row.computed + row.scheduled
+            row.pending -= row.scheduled
+            if computed >= row.kv.boundary:
+                self.kv.commit(row.kv, row.tokens, computed)
+            if scores and row.prompt_logprobs is not None:
+                row.prompt_logprobs += scores
+            if row.pending:
+                continue  # a chunk, and not the prompt's last
+            if row.branches != 1:
+                first = self._first_tokens(row, tokens, logprobs)
+                events += first
+                ended = ended or any(event.finish_reason for event in first)
+                continue
+            token = tokens[0]
+            row.tokens.append(token)
+            row.pending = 1
+            event = TokenEvent(row.root_id, row.index, (token,), cached_tokens=row.cached_tokens)
+            events.append(event)
+            if logprobs:
+                event.logprobs = tuple(logprobs)
+            if row.prompt_logprobs is not None:
+                self._attach_scores(row, event)
+            if token in row.stops or len(row.tokens) >= row.max_length:
+                ended = self._conclude(row, event) or ended
+        if ended:
+            self._running = [row for row in self._running if row.status is RUNNING]
+        return events
+
+    def _first_tokens(self, row: Request, tokens: list[int], logprobs: list[TokenLogprobs] | None) -> list[TokenEvent]:
+        """The prompt is complete of a request with n > 1, which forks now, or of one that generates nothing."""
+        if row.branches == 0:
+            return self._end_choices(row, "length")
+        self._seats += 1 - row.seats
+        row.branches = 1
+        # All forks before any ending: the blocks must still be there.
+        children = [row.fork(i, tokens[i], self.kv.fork(row.kv, f"{row.id}:{i}")) for i in range(1, row.params.n)]
+        row.tokens.append(tokens[0])
+        row.pending = 1
+        for child in children:
+            child.status = RUNNING
+            insort(self._running, child, key=_key)
+        self._seats += len(children)
+        self._unseen += children
+        self._families[row.root_id] += children
+        events = []
+        for i, member in enumerate([row, *children]):
+            scored = (logprobs[i],) if logprobs else None
+            event = TokenEvent(row.root_id, i, (tokens[i],), scored, cached_tokens=row.cached_tokens)
+            if member.prompt_logprobs is not None:
+                self._attach_scores(member, event)
+            self._conclude(member, event)
+            events.append(event)
+        return events
+
+    def _attach_scores(self, row: Request, event: TokenEvent) -> None:
+        event.prompt_logprobs = tuple(row.prompt_logprobs or ())
+        row.prompt_logprobs = None
+
+    # -- endings -----------------------------------------------------------------------------------
+
+    def _conclude(self, row: Request, event: TokenEvent) -> bool:
+        """End the row if its last token does, and say so in the event."""
+        reason = row.finish_reason(event.token_ids[-1])
+        if reason is None:
+            return False
+        event.finish_reason, event.stop_reason = reason
+        self._end(row)
+        return True
+
+    def _end_choices(self, row: Request, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:
+        """End the row, and with it all choices that would have forked from it, without a token."""
+        first = row.index
+        events = [
+            TokenEvent(row.root_id, i, (), finish_reason=reason, error=error, cached_tokens=row.cached_tokens)
+            for i in range(first, first + row.choices)
+        ]
+        if row.prompt_logprobs is not None and error is None:
+            self._attach_scores(row, events[0])
+        self._end(row)
+        return events
+
+    def _end(self, row: Request) -> None:
+        """The row is FINISHED; a running one is taken out of ``_running`` by the caller."""
+        was_running = row.status is RUNNING
+        row.status = Status.FINISHED
+        if was_running:
+            self._leave(row)
+        else:
+            self._waiting.bury()
+        family = self._families[row.root_id]
+        family.remove(row)
+        if not family:
+            del self._families[row.root_id]
+            self._row_ids.difference_update(row_ids(row.root_id, row.params.n))
+
+    def _leave(self, row: Request) -> None:
+        """Give back what a running row holds: its seats, its place in the runner, its blocks."""
+        self._seats -= row.seats
+        if row.kv.tracked:
+            self._released.append(row.id)
+        self.kv.free(row.kv)

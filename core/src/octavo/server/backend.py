@@ -1,0 +1,125 @@
+"""What the server needs of an engine. ``octavo.engine.async_llm.AsyncLLM`` is one; a test's fake is another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol
+
+from octavo.runner.plan import TokenLogprobs
+from octavo.sampling import SamplingParams
+
+
+class TextTokenizer(Protocol):
+    """The part of ``octavo.text.tokenizer.Tokenizer`` that the server calls, also from worker threads."""
+
+    @property
+    def special_ids(self) -> AbstractSet[int]:
+        """Ids that ``skip_special_tokens`` leaves out of the text."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text."""
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of token ids."""
+
+    def token_bytes(self, token_id: int, /) -> bytes:
+        """The bytes that one token stands for; not always whole characters."""
+
+    def apply_chat_template(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **kwargs: Any,
+    ) -> list[int]:
+        """The prompt of a conversation. Raises RequestError(param="messages") when the template rejects it."""
+
+
+class Choice(Protocol):
+    """What one of a request's n sequences gained since the last item."""
+
+    @property
+    def index(self) -> int:
+        """Which of the n sequences, from 0."""
+
+    @property
+    def text(self) -> str:
+        """New text; may be empty while a character or a stop string is incomplete."""
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """New tokens."""
+
+    @property
+    def logprobs(self) -> Sequence[TokenLogprobs] | None:
+        """One entry per new token where logprobs were asked for, else None."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """None while it runs; then "stop", "length", "abort" or "error"."""
+
+    @property
+    def stop_reason(self) -> int | str | None:
+        """The stop string or stop token id that ended it, None for the end-of-sequence token."""
+
+
+class Output(Protocol):
+    """One item of a request's stream."""
+
+    @property
+    def outputs(self) -> Sequence[Choice]:
+        """The sequences that changed."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that came from the prefix cache, the same in every item."""
+
+    @property
+    def prompt_logprobs(self) -> Sequence[TokenLogprobs | None] | None:
+        """For each prompt token its logprobs (None for the first), in one item at or before the first
+        output, where the request asked for them; None in all other items.
+        """
+
+
+class Backend(Protocol):
+    """An engine, as the server drives it. Every method is called on the server's event loop."""
+
+    @property
+    def model_names(self) -> Sequence[str]:
+        """Names the model is served under; the first is the default."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The model's tokenizer."""
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of prompt plus output at most."""
+
+    @property
+    def default_params(self) -> Mapping[str, Any]:
+        """The checkpoint's generation_config; sampling fields a request leaves out come from here."""
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        request_id: str,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> AsyncGenerator[Output, None]:
+        """Stream what the request brings, as deltas, until every sequence has a finish_reason.
+
+        ``request_id`` must be unique among running requests. Raises RequestError before the first item
+        when the request cannot be served, RequestFailed when an exception ended it, EngineDead when
+        the engine stopped. Closing or cancelling the generator aborts the request and frees its blocks.
+        """
+
+    async def health(self) -> None:
+        """Return if the engine serves; raises EngineDead otherwise."""
+
+    async def close(self) -> None:
+        """Stop the engine; called once, after the last request."""

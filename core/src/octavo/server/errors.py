@@ -1,0 +1,116 @@
+"""Exceptions to OpenAI error objects: ``{"error": {"message", "type", "param", "code"}}`` for every failure.
+
+The official client retries 408, 409, 429 and 5xx unless ``x-should-retry`` says otherwise; so a failure
+that would repeat itself is a 4xx or carries ``x-should-retry: false``, and one that waiting cures carries
+``retry-after``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from octavo.errors import EngineDead, ModelNotFound, OctavoError, QueueFull, RequestError
+
+logger = logging.getLogger("octavo.server")
+
+REQUEST_ID = "octavo.request_id"
+"""Key of the request's id in the ASGI scope."""
+
+
+class ClientGone(Exception):
+    """The client closed its connection; there is nobody left to answer."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How one failure is told to a client."""
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        """The error object of the OpenAI API."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        """The error object as an HTTP response."""
+        return Response(
+            msgspec.json.encode(self.body()), self.status, dict(self.headers), media_type="application/json"
+        )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    status: int
+    type: str
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+_REQUEST_ERRORS: tuple[tuple[type[RequestError], _Kind], ...] = (
+    (ModelNotFound, _Kind(404, "invalid_request_error")),
+    (QueueFull, _Kind(429, "rate_limit_error", headers={"retry-after": "1"})),
+    (RequestError, _Kind(400, "invalid_request_error")),
+)
+_ENGINE_DEAD = _Kind(503, "server_error", "engine_dead", {"retry-after": "10"})
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 415: "unsupported_media_type"}
+
+
+def failure_of(error: BaseException, request_id: str) -> Failure:
+    """What to tell the client of an exception; one that nobody foresaw is logged and told in general words."""
+    if isinstance(error, RequestError):
+        kind = next(kind for cls, kind in _REQUEST_ERRORS if isinstance(error, cls))
+        return Failure(kind.status, str(error), kind.type, error.param, error.code or kind.code, kind.headers)
+    if isinstance(error, EngineDead):
+        logger.error("request %s: the engine is dead: %s", request_id, error)
+        message = "The engine has stopped and serves no requests; see the server's log."
+        return Failure(_ENGINE_DEAD.status, message, _ENGINE_DEAD.type, None, _ENGINE_DEAD.code, _ENGINE_DEAD.headers)
+    if isinstance(error, HTTPException):
+        return Failure(
+            error.status_code, str(error.detail), code=_HTTP_CODES.get(error.status_code), headers=error.headers or {}
+        )
+    # The text of any other exception may hold paths or other people's data: it goes to the log alone.
+    logger.error("request %s failed", request_id, exc_info=error)
+    return Failure(
+        500,
+        f"The server failed on this request; its log has the reason under the request id {request_id}.",
+        "server_error",
+        code="internal_error",
+        headers={"x-should-retry": "false"},
+    )
+
+
+def request_id_of(request: Request) -> str:
+    """The id that the middleware gave the request."""
+    return str(request.scope[REQUEST_ID])
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code in (404, 405):
+        detail = f"{request.method} {request.url.path} is not a route of this server"
+        if error.status_code == 405:
+            detail = f"{request.url.path} does not answer {request.method}"
+        error = HTTPException(error.status_code, detail, error.headers)
+    return failure_of(error, request_id_of(request)).response()
+
+
+async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=499)  # nginx's number for it; only the access log sees it
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Answer every foreseen exception with its error object; the middleware answers all others."""
+    app.add_exception_handler(OctavoError, _answer)
+    app.add_exception_handler(HTTPException, _answer)
+    app.add_exception_handler(ClientGone, _answer_nobody)

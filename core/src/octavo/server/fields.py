@@ -1,0 +1,131 @@
+"""Fields of the OpenAI API and of its common extensions whose feature is not built.
+
+A client that sends one expects something from it, so it is refused by name, never ignored; null and the
+values that ask for nothing pass. Building a feature means: delete its line here, add its field to
+``schema.py``. Names that appear nowhere pass too: they belong to other servers and mean nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.errors import RequestError
+
+Harmless = Callable[[Any, Mapping[str, Any]], bool]
+"""Whether a value, in its whole body, asks for nothing."""
+
+
+def never(_value: Any, _body: Mapping[str, Any]) -> bool:
+    """Every value but null asks for something."""
+    return False
+
+
+def only(*harmless: Any) -> Harmless:
+    """These JSON values ask for nothing. Types count: true is not 1."""
+    return lambda value, _body: any(type(value) is type(h) and value == h for h in harmless)
+
+
+def same_as(other: str, default: Any) -> Harmless:
+    """The value is that of another field, or its default where that is absent."""
+
+    def check(value: Any, body: Mapping[str, Any]) -> bool:
+        expected = body.get(other)
+        return only(default if expected is None else expected)(value, body)
+
+    return check
+
+
+@dataclass(frozen=True)
+class Unbuilt:
+    """A known field that works only with values that ask for nothing."""
+
+    harmless: Harmless = never
+    instead: str = ""
+    """What the client can do, as a sentence."""
+
+
+_NO_TOOLS = "Leave it out: this server does not call tools yet."
+_GUIDED = Unbuilt(instead="Its successor is structured_outputs, which is not supported yet either.")
+_CONSTRAINED = Unbuilt(instead="Output cannot be constrained yet.")
+_MEDIA = Unbuilt(instead="Only text is supported.")
+
+_COMMON: dict[str, Unbuilt] = {
+    # OpenAI
+    "response_format": Unbuilt(only({"type": "text"}), 'Only {"type": "text"} is supported.'),
+    # structured output, by the names of several servers
+    **dict.fromkeys(
+        (
+            "guided_json",
+            "guided_regex",
+            "guided_choice",
+            "guided_grammar",
+            "guided_json_object",
+            "guided_decoding_backend",
+            "guided_whitespace_pattern",
+            "structural_tag",
+        ),
+        _GUIDED,
+    ),
+    **dict.fromkeys(("structured_outputs", "grammar", "json_schema", "regex", "ebnf"), _CONSTRAINED),
+    # sampling
+    "use_beam_search": Unbuilt(only(False), "Beam search is not available; use n with sampling."),
+    "length_penalty": Unbuilt(only(1, 1.0), "It belongs to beam search."),
+    "allowed_token_ids": Unbuilt(only([]), "logit_bias can favour tokens."),
+    "bad_words": Unbuilt(only([]), "logit_bias can forbid tokens."),
+    "logprob_token_ids": Unbuilt(),
+    "prompt_logprobs": Unbuilt(instead="The completions API gives them with echo and logprobs."),
+    "repetition_detection": Unbuilt(),
+    "thinking_token_budget": Unbuilt(),
+    "watermarking": Unbuilt(only(False)),
+    # prompt and text
+    "truncate_prompt_tokens": Unbuilt(instead="Send a prompt that fits the context."),
+    "truncation_side": Unbuilt(),
+    "spaces_between_special_tokens": Unbuilt(only(True)),
+    "return_prompt_text": Unbuilt(only(False)),
+    "stream_interval": Unbuilt(only(1)),
+    "kv_transfer_params": Unbuilt(),
+    "ec_transfer_params": Unbuilt(),
+    "vllm_xargs": Unbuilt(only({})),
+}
+
+CHAT_UNBUILT: Mapping[str, Unbuilt] = {
+    **_COMMON,
+    "tools": Unbuilt(instead=_NO_TOOLS),
+    "tool_choice": Unbuilt(only("none"), _NO_TOOLS),
+    "functions": Unbuilt(instead=_NO_TOOLS),
+    "function_call": Unbuilt(only("none"), _NO_TOOLS),
+    "audio": _MEDIA,
+    "modalities": Unbuilt(only(["text"]), "Only text is supported."),
+    "media_io_kwargs": _MEDIA,
+    "mm_processor_kwargs": _MEDIA,
+    "moderation": Unbuilt(),
+    "prediction": Unbuilt(),
+    "reasoning_effort": Unbuilt(only("none"), "chat_template_kwargs can switch a model's thinking on and off."),
+    "include_reasoning": Unbuilt(only(True)),
+    "verbosity": Unbuilt(only("medium")),
+    "service_tier": Unbuilt(only("auto", "default"), 'Only "auto" and "default" are supported.'),
+    "store": Unbuilt(only(False), "Nothing is stored."),
+    "web_search_options": Unbuilt(),
+    "documents": Unbuilt(only([]), "chat_template_kwargs can pass values to the chat template."),
+    "chat_template": Unbuilt(instead="Templates of clients are not run; the model's own is used."),
+    "add_special_tokens": Unbuilt(only(False), "The chat template writes the special tokens."),
+    "echo": Unbuilt(only(False), "The completions API has it."),
+}
+
+COMPLETION_UNBUILT: Mapping[str, Unbuilt] = {
+    **_COMMON,
+    "best_of": Unbuilt(same_as("n", 1), "It must equal n."),
+    "suffix": Unbuilt(),
+    "prompt_embeds": Unbuilt(),
+}
+
+
+def refuse_unbuilt(body: Mapping[str, Any], unbuilt: Mapping[str, Unbuilt]) -> None:
+    """Raise RequestError for the first field of ``body`` that asks for a feature that is not built."""
+    for name in body.keys() & unbuilt.keys():
+        value, rule = body[name], unbuilt[name]
+        if value is not None and not rule.harmless(value, body):
+            message = f"'{name}' is not supported by this server with the value given. {rule.instead}".rstrip()
+            raise RequestError(message, param=name, code="unsupported_parameter")

@@ -1,0 +1,102 @@
+"""Logprobs of the engine in the shapes of the two generating APIs."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+from octavo.runner.plan import TokenLogprobs
+from octavo.server.backend import TextTokenizer
+from octavo.server.replies import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
+
+FLOOR = -9999.0
+"""Stands for minus infinity, which JSON cannot write."""
+
+
+def floored(logprob: float) -> float:
+    """A logprob that JSON can carry; not-a-number counts as impossible."""
+    return max(FLOOR, logprob)  # in this order: a comparison with not-a-number is false, and keeps the first
+
+
+class TokenNames:
+    r"""How tokens are written in logprobs; one that is no whole character is ``bytes:\xe2\x80``, as OpenAI's are."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._seen: dict[int, tuple[str, bytes]] = {}  # at most one entry per id of the vocabulary
+
+    def of(self, token: int) -> tuple[str, bytes]:
+        """Name and bytes of a token."""
+        found = self._seen.get(token)
+        if found is None:
+            raw = self._tokenizer.token_bytes(token)
+            try:
+                name = raw.decode()
+            except UnicodeDecodeError:
+                name = "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+            found = self._seen[token] = (name, raw)
+        return found
+
+    @property
+    def special_ids(self) -> AbstractSet[int]:
+        """Tokens that the text may leave out."""
+        return self._tokenizer.special_ids
+
+
+def _as_id(token: int) -> str:
+    return f"token_id:{token}"
+
+
+def chat_logprobs(entries: Sequence[TokenLogprobs], names: TokenNames, *, as_ids: bool = False) -> ChatLogprobs:
+    """The chat API's shape: per token its logprob and the alternatives in falling order."""
+
+    def name(token: int) -> tuple[str, list[int]]:
+        text, raw = names.of(token)
+        return (_as_id(token) if as_ids else text), list(raw)
+
+    def top(token: int, logprob: float) -> TopLogprob:
+        text, raw = name(token)
+        return TopLogprob(text, floored(logprob), raw)
+
+    content = []
+    for entry in entries:
+        text, raw = name(entry.token_id)
+        content.append(TokenLogprob(text, floored(entry.logprob), raw, [top(*pair) for pair in entry.top]))
+    return ChatLogprobs(content)
+
+
+class CompletionLogprobsWriter:
+    """The completions API's shape for one choice, piece by piece, with running text offsets."""
+
+    def __init__(self, names: TokenNames, *, as_ids: bool = False, skip_special: bool = True) -> None:
+        self._names = names
+        self._as_ids = as_ids
+        self._hidden = names.special_ids if skip_special else frozenset[int]()
+        self._characters: Callable[[bytes], str] = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._offset = 0
+
+    def write(self, tokens: Sequence[int], entries: Sequence[TokenLogprobs | None]) -> CompletionLogprobs:
+        """The next tokens of the choice, with an entry for each; None where the token has no logprob."""
+        out = CompletionLogprobs([], [], [], [])
+        for token, entry in zip(tokens, entries, strict=True):
+            text, raw = self._names.of(token)
+            out.tokens.append(_as_id(token) if self._as_ids else text)
+            out.text_offset.append(self._offset)
+            if token not in self._hidden:
+                self._offset += len(self._characters(raw))
+            out.token_logprobs.append(None if entry is None else floored(entry.logprob))
+            out.top_logprobs.append(None if entry is None else self._top(entry))
+        return out
+
+    def _top(self, entry: TokenLogprobs) -> dict[str, float]:
+        """The alternatives and the chosen token. Its value is the very float of ``token_logprobs``, and the largest
+        value is the most probable token's: a second token of the same name goes under its id, not over the first.
+        """
+        found = {token: logprob for token, logprob in entry.top if token != entry.token_id}
+        found[entry.token_id] = entry.logprob
+        top: dict[str, float] = {}
+        for token, logprob in sorted(found.items(), key=lambda pair: -floored(pair[1])):
+            name = _as_id(token) if self._as_ids else self._names.of(token)[0]
+            top[_as_id(token) if name in top else name] = floored(logprob)
+        return top

@@ -1,0 +1,89 @@
+"""Request fields to ``SamplingParams``. Precedence: the request, then the checkpoint, then the OpenAI API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from octavo.errors import ModelNotFound, RequestError
+from octavo.sampling import SamplingParams
+from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
+
+_FROM_CHECKPOINT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_FROM_REQUEST = (
+    "n",
+    *_FROM_CHECKPOINT,
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "include_stop_str_in_output",
+)
+"""Fields of the same name and meaning in both; SamplingParams has the API's defaults."""
+
+COMPLETION_MAX_TOKENS = 16
+"""The completions API's default."""
+
+
+def chat_params(body: ChatCompletionRequest, checkpoint: Mapping[str, Any]) -> SamplingParams:
+    """Sampling of a chat request; without a limit it may fill the context."""
+    if body.top_logprobs is not None and body.top_logprobs > 0 and not body.logprobs:
+        raise RequestError("'top_logprobs' needs 'logprobs': true.", param="top_logprobs", code="invalid_value")
+    asked = {value for value in (body.max_tokens, body.max_completion_tokens) if value is not None}
+    if len(asked) > 1:
+        raise RequestError(
+            f"'max_tokens' is {body.max_tokens} and 'max_completion_tokens' is {body.max_completion_tokens}; "
+            "they mean the same, so send one of them.",
+            param="max_tokens",
+            code="invalid_value",
+        )
+    return _params(
+        body,
+        checkpoint,
+        max_tokens=asked.pop() if asked else checkpoint.get("max_new_tokens"),
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+    )
+
+
+def completion_params(body: CompletionRequest, checkpoint: Mapping[str, Any]) -> SamplingParams:
+    """Sampling of a completions request."""
+    if body.max_tokens == 0 and not body.echo:
+        raise RequestError("'max_tokens' 0 needs 'echo': true; nothing would come back.", param="max_tokens")
+    return _params(
+        body,
+        checkpoint,
+        max_tokens=COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
+        logprobs=body.logprobs,
+        prompt_logprobs=body.logprobs if body.echo else None,
+    )
+
+
+def _params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: Any) -> SamplingParams:
+    if body.stream_options is not None and not body.stream:
+        raise RequestError("'stream_options' needs 'stream': true.", param="stream_options", code="invalid_value")
+    fields = {name: checkpoint[name] for name in _FROM_CHECKPOINT if checkpoint.get(name) is not None}
+    fields.update((name, value) for name in _FROM_REQUEST if (value := getattr(body, name)) is not None)
+    return SamplingParams(**fields, **own, logit_bias=_logit_bias(body.logit_bias))
+
+
+def _logit_bias(bias: Mapping[str, float] | None) -> dict[int, float] | None:
+    """JSON's keys are strings; the API means token ids."""
+    if not bias:
+        return None
+    for key in bias:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10):
+            raise RequestError(f"'logit_bias' maps token ids to numbers; {key[:40]!r} is no id.", param="logit_bias")
+    return {int(key): value for key, value in bias.items()}
+
+
+def served_name(asked: str | None, names: Sequence[str]) -> str:
+    """The name to answer under: the one asked for, or the first served. Raises ModelNotFound."""
+    if asked is None:
+        return names[0]
+    if asked not in names:
+        raise ModelNotFound(f"The model {asked[:200]!r} is not served here; served: {', '.join(names)}.")
+    return asked

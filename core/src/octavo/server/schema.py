@@ -1,0 +1,84 @@
+"""Request models of the OpenAI API, with the extensions that vLLM made common.
+
+Types are strict, as JSON's are: "1" is no number and true is no integer. Null means absent, everywhere.
+Ranges that belong to sampling are checked by ``SamplingParams``; only what is the API's own stands here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries beside the text."""
+
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
+    """One more chunk before the end, with the usage of the request."""
+    continuous_usage_stats: bool | None = None
+    """With include_usage: the usage so far, on every chunk."""
+
+
+class SamplingFields(BaseModel):
+    """The fields that both generating APIs share."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    model: str | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: Annotated[list[str] | None, BeforeValidator(_as_list)] = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    priority: int | None = None
+    """Lower runs earlier."""
+    cache_salt: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")] | None = None
+    """Requests share cached prefixes only with requests of the same salt."""
+    request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")] | None = None
+    """The id of the response, without its prefix."""
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    """In logprobs, write tokens as "token_id:N", which no two tokens share."""
+
+
+class ChatCompletionRequest(SamplingFields):
+    """POST /v1/chat/completions."""
+
+    messages: list[dict[str, Any]]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionRequest(SamplingFields):
+    """POST /v1/completions. ``prompt`` is one of four shapes, told apart in ``prompts.py``."""
+
+    prompt: Any
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool | None = None
+    add_special_tokens: bool | None = None

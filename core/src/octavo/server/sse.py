@@ -1,0 +1,64 @@
+"""Server-sent events, as OpenAI's clients read them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from octavo.server.errors import REQUEST_ID, failure_of
+from octavo.server.streams import while_connected
+
+_encode = msgspec.json.Encoder().encode
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(value: Any) -> bytes:
+    """One event with a JSON value.
+
+    Some clients split lines as Unicode does, so the three line breaks that JSON leaves bare are escaped.
+    Their bytes cannot be part of another character: UTF-8 synchronises itself.
+    """
+    data = _encode(value)
+    if not data.isascii():
+        data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+        data = data.replace(b"\xc2\x85", b"\\u0085")
+    return b"data: " + data + b"\n\n"
+
+
+class EventStream(Response):
+    """Streams events, then ``[DONE]``.
+
+    The first events are awaited before the headers are sent, so that what goes wrong before the first token
+    is an HTTP status; what goes wrong later is an error event. A client that disconnects cancels the events.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        # Proxies must neither keep nor gather the events.
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream. Raises what the first events raise."""
+        await while_connected(receive, self._send_all(str(scope[REQUEST_ID]), send))
+
+    async def _send_all(self, request_id: str, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            first = await anext(events, b"")
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            try:
+                await send({"type": "http.response.body", "body": first, "more_body": True})
+                async for data in events:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                last = DONE
+            except Exception as error:  # noqa: BLE001 - the status is sent, so the client learns of it from an event
+                last = event(failure_of(error, request_id).body()) + DONE
+        await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -1,0 +1,198 @@
+"""One model's tokenizer: text to ids and back, special ids, chat prompts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import CheckpointError, RequestError
+from octavo.text.chat import Message, check_template, render
+from octavo.text.pieces import Pieces
+from octavo.text.quiet import quiet_transformers
+
+if TYPE_CHECKING:
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+
+class Tokenizer:
+    """Wraps one fast tokenizer of transformers. Immutable; may be used by several threads.
+
+    Special tokens written out in a text ("<|im_end|>") become those tokens, as in transformers: whoever puts together a
+    prompt from parts that others wrote has to take them out of those parts.
+    """
+
+    def __init__(
+        self, hf: PreTrainedTokenizerFast, end_ids: frozenset[int] = frozenset(), chat_template: str | None = None
+    ) -> None:
+        """`end_ids` end a generation besides the tokenizer's own EOS; `chat_template` replaces the checkpoint's."""
+        self.hf = hf
+        self._backend: tokenizers.Tokenizer = hf.backend_tokenizer
+        # A tokenizer.json may carry the truncation and padding of some training run.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self.bos_token_id: int | None = hf.bos_token_id
+        self.eos_token_id: int | None = hf.eos_token_id
+        self.pad_token_id: int | None = hf.pad_token_id
+        self.eos_token_ids = end_ids if self.eos_token_id is None else end_ids | {self.eos_token_id}
+        added = self._backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        self._templates = {"default": chat_template} if chat_template is not None else _templates(hf.chat_template)
+        # bos_token, eos_token, … as text: every chat template may use them.
+        self._token_names = {name: str(token) for name, token in hf.special_tokens_map.items() if _is_token(token)}
+        start = self._backend.encode("", add_special_tokens=True).ids
+        self._adds_bos = self.bos_token_id is not None and start[:1] == [self.bos_token_id]
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template for conversations without tools; None for a model that has none."""
+        return self._templates.get("default")
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """What each token contributes to decoded text."""
+        return Pieces(self._backend)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text. `add_special_tokens` adds what the model wants around a text: BOS for most, EOS for few.
+
+        BOS comes once: a text that begins with it already gets no other. Raises RequestError(param="prompt") for a text
+        with a lone surrogate, which is no Unicode text.
+        """
+        try:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _not_text(text, error) from error
+        if self._adds_bos and add_special_tokens and ids[:2] == [self.bos_token_id, self.bos_token_id]:
+            del ids[0]
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of ids, all at once. Ids outside the vocabulary contribute nothing; broken UTF-8 becomes U+FFFD."""
+        return self._backend.decode([i for i in ids if i >= 0], skip_special_tokens=skip_special_tokens)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes a token stands for inside a text; may be a part of a character. Empty outside the vocabulary."""
+        return self.pieces[token_id].data
+
+    def token_text(self, token_id: int) -> str:
+        """`token_bytes` as text, with U+FFFD where they are no whole characters."""
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> list[int]:
+        """The ids of a conversation, see `octavo.text.chat.render`; `kwargs` are further variables of the template.
+
+        Exactly one BOS: the template's, or else the tokenizer's where it has one to add. Never an EOS behind.
+        """
+        text = self.render_chat(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            **kwargs,
+        )
+        try:
+            ids = self.encode(text, add_special_tokens=False)
+        except RequestError as error:
+            raise RequestError(str(error), param="messages") from error
+        if self._adds_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
+            ids.insert(0, self.bos_token_id)
+        return ids
+
+    def render_chat(self, messages: Sequence[Message], **options: Any) -> str:
+        """The text of a conversation, special tokens written out; the options of `apply_chat_template`."""
+        template = self._templates.get("tool_use") if options.get("tools") else None
+        template = template or self.chat_template
+        if template is None:
+            raise RequestError(
+                "the model has no chat template to make a prompt from messages; give one with --chat-template, or send "
+                "a prompt to the completions endpoint",
+                param="messages",
+            )
+        return render(template, messages, **{**self._token_names, **options})
+
+
+def load_tokenizer(path: Path, *, chat_template: str | None = None) -> Tokenizer:
+    """The tokenizer of a model folder or a .gguf file; reads local files only and runs no code from the checkpoint.
+
+    `chat_template` replaces the checkpoint's. Raises CheckpointError if there is no tokenizer, or it is damaged or of
+    an unknown kind, ConfigError for a `chat_template` that is no template.
+    """
+    if chat_template is not None:
+        check_template(chat_template)
+    with quiet_transformers():
+        if path.is_dir():
+            return Tokenizer(_from_folder(path), _generation_ends(path), chat_template)
+        # Late, because a model folder needs none of it.
+        from octavo.models.gguf_file import GGUFFile
+        from octavo.text.gguf_tokenizer import gguf_tokenizer
+
+        hf, end_ids = gguf_tokenizer(path, GGUFFile(path).metadata)
+        return Tokenizer(hf, end_ids, chat_template)
+
+
+def _from_folder(path: Path) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
+    try:
+        if (path / "tokenizer.json").is_file():
+            # tokenizer.json is the whole tokenizer. AutoTokenizer would read the same, but imports torch to do so.
+            return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+        from transformers import AutoTokenizer
+
+        hf = AutoTokenizer.from_pretrained(path, use_fast=True, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # transformers and tokenizers raise bare Exception for damaged files, among much else
+        raise CheckpointError(f"the tokenizer in {path} cannot be loaded: {error}") from error
+    if not hf.is_fast:
+        raise CheckpointError(
+            f"{path} has a tokenizer without a fast version ({type(hf).__name__}); convert it to a tokenizer.json"
+        )
+    return hf
+
+
+def _generation_ends(folder: Path) -> frozenset[int]:
+    """The ids in generation_config.json that end a generation: EOS, or a list of EOS and end of turn."""
+    file = folder / "generation_config.json"
+    if not file.is_file():
+        return frozenset()
+    try:
+        ends = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+    except (ValueError, AttributeError) as error:
+        raise CheckpointError(f"{file} is not a JSON object: {error}") from error
+    ids = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    if not all(type(token_id) is int for token_id in ids):
+        raise CheckpointError(f"{file}: eos_token_id is {ends!r}; expected a token id or a list of them")
+    return frozenset(ids)
+
+
+def _templates(template: str | dict[str, str] | None) -> dict[str, str]:
+    if template is None:
+        return {}
+    return {"default": template} if isinstance(template, str) else template
+
+
+def _is_token(value: object) -> bool:
+    """False for the lists that some versions of transformers put among the named special tokens."""
+    return not isinstance(value, (list, tuple, dict))
+
+
+def _not_text(text: str, error: Exception) -> Exception:
+    """RequestError if a lone surrogate is the reason that a text cannot be encoded; else the error itself."""
+    at = next((at for at, character in enumerate(text) if "\ud800" <= character <= "\udfff"), None)
+    if at is None:
+        return error
+    return RequestError(
+        f"the prompt is not valid Unicode: a lone surrogate U+{ord(text[at]):04X} at character {at}", param="prompt"
+    )

@@ -1,0 +1,94 @@
+"""open_checkpoint chooses the reader; resolve finds what the user named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+from models.tiny import tiny_checkpoint, tiny_gguf
+
+from octavo.errors import CheckpointError
+from octavo.models.checkpoint import open_checkpoint, resolve
+from octavo.models.gguf_reader import GGUFCheckpoint
+from octavo.models.safetensors_reader import SafetensorsCheckpoint
+
+
+def test_the_reader_follows_the_files(tmp_path: Path) -> None:
+    folder = tiny_checkpoint("llama", tmp_path)
+    assert isinstance(open_checkpoint(folder), SafetensorsCheckpoint)
+    assert isinstance(open_checkpoint(tiny_gguf(folder, tmp_path / "m.gguf")), GGUFCheckpoint)
+    # a GGUF is known by its content, as in the hub's cache, where files have no names
+    assert isinstance(open_checkpoint((tmp_path / "m.gguf").rename(tmp_path / "blob")), GGUFCheckpoint)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("pytorch_model.bin", "pickle"),
+        ("model.pth", "pickle"),
+        ("model.safetensors", "give its folder"),
+        ("notes.txt", "is no GGUF file"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("what is in here does not matter")
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(tmp_path / name)
+
+
+def test_a_path_to_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        open_checkpoint(tmp_path / "nowhere")
+
+
+def test_a_local_path_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve(str(tmp_path)) == tmp_path
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert resolve("owner/name") == Path("owner/name")  # a folder wins over the hub
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve("~/owner") == tmp_path / "owner"
+
+
+@pytest.mark.parametrize(
+    "model", ["/no/such/model", "./model", "~/no-such-model", "gpt2", "a/b/c/d", "owner//name", "owner/model.gguf", ""]
+)
+def test_what_is_neither_path_nor_hub_id_is_refused_without_asking_the_hub(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.HfApi", None, raising=False)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        resolve(model)
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without network, and the folder of its hub cache."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_without_network_an_unknown_id_says_what_was_tried(offline: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match="owner/name does not exist here, is not in the cache, and the hub cannot"
+    ):
+        resolve("owner/name")
+
+
+def test_without_network_an_unknown_file_is_named(offline: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"m\.gguf of owner/name cannot be had"):
+        resolve("owner/name/m.gguf")
+
+
+def test_without_network_the_cache_still_serves(offline: Path, tmp_path: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cached = offline / "models--owner--name"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    shutil.copytree(tiny_checkpoint("llama", tmp_path), cached / "snapshots" / commit)
+    path = resolve("owner/name")
+    assert path == cached / "snapshots" / commit
+    assert "lm_head.weight" in open_checkpoint(path).names()

@@ -1,0 +1,102 @@
+"""load_model: a model is its config, its graph and a checkpoint that is known to fit; or a clear error."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from models.tiny import stored_tensors, tiny_checkpoint
+from safetensors.numpy import save_file
+
+from octavo.errors import CheckpointError, UnknownArchitecture
+from octavo.models.load import load_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tiny_checkpoint("llama", tmp_path)
+
+
+def rewrite(folder: Path, **tensors: np.ndarray | None) -> None:
+    """Replace, add or (None) remove weights; ``__`` stands for a dot."""
+    stored = stored_tensors(folder)
+    for name, tensor in tensors.items():
+        if tensor is None:
+            del stored[name.replace("__", ".")]
+        else:
+            stored[name.replace("__", ".")] = tensor
+    save_file(stored, folder / "model.safetensors")
+
+
+def change_config(folder: Path, **fields: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_a_model_has_every_weight_its_graph_names(folder: Path) -> None:
+    model = load_model(folder)
+    assert set(model.graph.weights) == set(model.checkpoint.names())
+    assert model.config.layers == 3
+    assert model.graph.dtype == "f32"
+
+
+def test_activations_have_the_dtype_asked_for(folder: Path) -> None:
+    graph = load_model(folder, "bf16").graph
+    assert graph.dtype == "bf16"
+    assert graph.weights["model.norm.weight"].format == "f32"
+
+
+def test_missing_weights_are_named_together(folder: Path) -> None:
+    rewrite(folder, model__norm__weight=None, model__layers__1__mlp__up_proj__weight=None)
+    with pytest.raises(
+        CheckpointError, match=r"lacks 2 weights: model\.layers\.1\.mlp\.up_proj\.weight, model\.norm\.weight"
+    ):
+        load_model(folder)
+
+
+def test_many_missing_weights_are_counted(folder: Path) -> None:
+    change_config(folder, num_hidden_layers=5)
+    with pytest.raises(CheckpointError, match=r"lacks 18 weights: model\.layers\.3\..* and 13 more"):
+        load_model(folder)
+
+
+def test_an_output_matrix_that_config_says_is_there_must_be_there(folder: Path) -> None:
+    rewrite(folder, lm_head__weight=None)
+    with pytest.raises(CheckpointError, match=r"lacks weight lm_head\.weight"):
+        load_model(folder)
+    change_config(folder, tie_word_embeddings=True)
+    assert "lm_head.weight" not in load_model(folder).graph.weights
+
+
+def test_a_weight_of_the_wrong_shape_says_both_shapes(folder: Path) -> None:
+    rewrite(folder, model__layers__0__self_attn__k_proj__weight=np.zeros((64, 64), np.float32))
+    with pytest.raises(
+        CheckpointError,
+        match=r"shape of weight model\.layers\.0\.self_attn\.k_proj\.weight \[64, 64\] \(expected \[32, 64\]\)",
+    ):
+        load_model(folder)
+
+
+def test_unused_weights_are_told_at_debug_level_only(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rewrite(folder, model__layers__0__self_attn__rotary_emb__inv_freq=np.zeros(8, np.float32))
+    with caplog.at_level(logging.DEBUG, logger="octavo.models.load"):
+        load_model(folder)
+    (record,) = caplog.records
+    assert record.levelno == logging.DEBUG
+    assert "model.layers.0.self_attn.rotary_emb.inv_freq" in record.getMessage()
+
+
+def test_errors_of_a_config_name_the_checkpoint(folder: Path) -> None:
+    change_config(folder, hidden_act="mish")
+    with pytest.raises(CheckpointError, match=rf"^{folder}: config\.json: activation 'mish'"):
+        load_model(folder)
+
+
+def test_an_unknown_architecture_stays_one(folder: Path) -> None:
+    change_config(folder, architectures=["FalconForCausalLM"])
+    with pytest.raises(UnknownArchitecture, match=rf"^{folder}: .*FalconForCausalLM"):
+        load_model(folder)

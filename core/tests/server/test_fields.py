@@ -1,0 +1,98 @@
+"""Known fields whose feature is not built: refused by name unless they ask for nothing."""
+
+from __future__ import annotations
+
+import pytest
+from server_fake import FakeEngine
+
+from octavo.server.fields import CHAT_UNBUILT, COMPLETION_UNBUILT
+from octavo.server.schema import ChatCompletionRequest, CompletionRequest
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+ASKS = {
+    "response_format": {"type": "json_object"},
+    "tools": [],
+    "tool_choice": "auto",
+    "functions": [{"name": "f"}],
+    "function_call": "auto",
+    "modalities": ["text", "audio"],
+    "reasoning_effort": "high",
+    "service_tier": "flex",
+    "verbosity": "low",
+    "length_penalty": 0.5,
+    "stream_interval": 4,
+    "best_of": 3,
+    "allowed_token_ids": [1],
+    "bad_words": ["x"],
+    "documents": [{}],
+    "vllm_xargs": {"a": 1},
+    "spaces_between_special_tokens": False,
+    "include_reasoning": False,
+}
+"""A value that asks for something, for the fields of which true does not."""
+
+
+@pytest.mark.parametrize("name", sorted(CHAT_UNBUILT))
+def test_chat_refuses_by_name(served, engine: FakeEngine, name: str) -> None:
+    reply = served.chat(**{name: ASKS.get(name, True)})
+    assert (reply.status, reply.error["param"], reply.error["code"]) == (400, name, "unsupported_parameter")
+    assert name in reply.error["message"]
+    assert not engine.seen
+
+
+@pytest.mark.parametrize("name", sorted(COMPLETION_UNBUILT))
+def test_completions_refuse_by_name(served, engine: FakeEngine, name: str) -> None:
+    reply = served.complete(**{name: ASKS.get(name, True)})
+    assert (reply.status, reply.error["param"], reply.error["code"]) == (400, name, "unsupported_parameter")
+    assert not engine.seen
+
+
+@pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice", "guided_grammar"])
+def test_a_renamed_field_tells_its_successor(served, name: str) -> None:
+    assert "structured_outputs" in served.chat(**{name: "x"}).error["message"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tool_choice": "none"},
+        {"function_call": "none"},
+        {"response_format": {"type": "text"}},
+        {"parallel_tool_calls": True},
+        {"parallel_tool_calls": False},
+        {"store": False},
+        {"service_tier": "auto"},
+        {"service_tier": "default"},
+        {"modalities": ["text"]},
+        {"use_beam_search": False},
+        {"length_penalty": 1.0},
+        {"length_penalty": 1},
+        {"echo": False},
+        {"add_special_tokens": False},
+        {"verbosity": "medium"},
+        {"spaces_between_special_tokens": True},
+        {"bad_words": []},
+        {"user": "me", "metadata": {"a": "b"}, "safety_identifier": "x", "prompt_cache_key": "y", "session_id": "z"},
+        {"unheard_of": {"deep": [1, 2]}},
+    ],
+)
+def test_what_asks_for_nothing_passes(served, fields) -> None:
+    assert served.chat(**fields).status == 200
+
+
+@pytest.mark.parametrize("value", [1, 1.0, "false", [], 0])
+def test_types_count(served, value) -> None:
+    """1 is not true, 0 is not false."""
+    assert served.chat(use_beam_search=value).error["param"] == "use_beam_search"
+
+
+def test_tools_are_refused_with_and_without_entries(served) -> None:
+    assert served.chat(tools=[TOOL]).error["param"] == "tools"
+    assert served.chat(tools=[]).error["param"] == "tools"
+
+
+@pytest.mark.parametrize(
+    ("unbuilt", "model"), [(CHAT_UNBUILT, ChatCompletionRequest), (COMPLETION_UNBUILT, CompletionRequest)]
+)
+def test_no_field_is_both_built_and_unbuilt(unbuilt, model) -> None:
+    assert not unbuilt.keys() & model.model_fields.keys()

@@ -1,0 +1,106 @@
+"""Stop strings against a brute-force oracle, however the text is cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from text.corpus import chunked
+
+from octavo.errors import RequestError
+from octavo.text import StopStrings
+
+
+def oracle(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
+    """The visible text and the stop: tries every end of the text, shortest first."""
+    for end in range(1, len(text) + 1):
+        complete = [stop for stop in stops if text[:end].endswith(stop)]
+        if complete:
+            stop = max(complete, key=len)
+            return text[: end if include else end - len(stop)], stop
+    return text, None
+
+
+def longest_beginning(text: str, stops: list[str]) -> int:
+    """Length of the longest end of `text` that begins a stop string."""
+    return max((n for stop in stops for n in range(len(stop)) if n <= len(text) and text.endswith(stop[:n])), default=0)
+
+
+LETTERS = st.text("abc", max_size=40)
+STOPS = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
+
+
+@given(text=LETTERS, stops=STOPS, include=st.booleans(), data=st.data())
+@example(text="aabab", stops=["abab"], include=False, data=None)
+@example(text="abcabcabd", stops=["abcabd", "cab"], include=False, data=None)
+def test_stops_are_found_and_nothing_leaks(
+    text: str, stops: list[str], include: bool, data: st.DataObject | None
+) -> None:
+    sizes = data.draw(chunked(len(text))) if data else [1] * len(text)
+    watcher = StopStrings(stops, include=include)
+    shown, matched, at = "", None, 0
+    wanted, stop = oracle(text, stops, include)
+    for size in sizes:
+        new, matched = watcher.push(text[at : at + size])
+        at += size
+        shown += new
+        if matched:
+            break
+        assert text.startswith(shown)
+        assert len(shown) == at - longest_beginning(text[:at], stops), "all that is safe is shown, and no more"
+    assert matched == stop
+    assert shown + watcher.finish() == wanted
+
+
+@given(text=st.text(max_size=30), stops=st.lists(st.text(min_size=1, max_size=3), max_size=3), data=st.data())
+def test_any_unicode_text(text: str, stops: list[str], data: st.DataObject) -> None:
+    stops = [
+        *stops,
+        *data.draw(
+            st.lists(st.integers(0, len(text)), max_size=2).map(lambda at: [text[a : a + 2] or "x" for a in at])
+        ),
+    ]
+    watcher = StopStrings(stops)
+    shown, matched = watcher.push(text)
+    assert (shown + watcher.finish(), matched) == oracle(text, stops, include=False)
+
+
+def test_a_stop_string_over_three_chunks() -> None:
+    watcher = StopStrings(["\n\nUser:"])
+    assert watcher.push("Hello.\n") == ("Hello.", None)
+    assert watcher.push("\nUs") == ("", None)
+    assert watcher.push("er: more") == ("", "\n\nUser:")
+    assert watcher.finish() == ""
+
+
+def test_what_turns_out_to_be_no_stop_string_is_shown() -> None:
+    watcher = StopStrings(["\n\nUser:"])
+    assert watcher.push("Hello.\n\nUs") == ("Hello.", None)
+    assert watcher.push("ually") == ("\n\nUsually", None)
+    assert watcher.push("\n\n") == ("", None)
+    assert watcher.finish() == "\n\n"
+
+
+def test_the_stop_that_is_complete_first_wins_and_then_the_longest() -> None:
+    assert StopStrings(["abc", "b"]).push("xabcd") == ("xa", "b")
+    assert StopStrings(["bc", "abc"]).push("xabcd") == ("x", "abc")
+    assert StopStrings(["bc", "abc"], include=True).push("xabcd") == ("xabc", "abc")
+
+
+def test_after_a_match_nothing_more_is_shown() -> None:
+    watcher = StopStrings(["."])
+    assert watcher.push("one. two.") == ("one", ".")
+    assert watcher.push("three") == ("", ".")
+    assert watcher.finish() == ""
+
+
+def test_without_stop_strings_text_passes() -> None:
+    watcher = StopStrings([])
+    assert watcher.push("any") == ("any", None)
+    assert watcher.finish() == ""
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(RequestError, match="empty string") as caught:
+        StopStrings(["a", ""])
+    assert caught.value.param == "stop"

@@ -1,0 +1,1 @@
+"""The CPU platform of Octavo: runs models on the machine's own processors."""

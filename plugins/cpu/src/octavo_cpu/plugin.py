@@ -1,0 +1,11 @@
+"""Where Octavo finds the platform (entry point group ``octavo.platforms``)."""
+
+from octavo.platform import Platform, hookimpl
+
+from octavo_cpu.platform import CpuPlatform
+
+
+@hookimpl
+def octavo_platforms() -> list[Platform]:
+    """The one platform of this plugin."""
+    return [CpuPlatform()]
