@@ -20,7 +20,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, UnionType
 from typing import Any, ForwardRef
 
 SNAPSHOT = Path(__file__).parents[1] / "core" / "tests" / "repo" / "api_snapshot.json"
@@ -46,7 +46,7 @@ def _package(module: ModuleType) -> dict[str, list[str]]:
     names = getattr(module, "__all__", None)
     if names is None:  # a plain module such as octavo.errors: what it defines is what it offers
         names = [n for n, v in vars(module).items() if not n.startswith("_") and _defined_in(v, module)]
-    return {name: list(_describe(getattr(module, name))) for name in sorted(names)}
+    return {name: list(_describe(getattr(module, name))) for name in sorted(names) if name != "__version__"}
 
 
 def _defined_in(value: object, module: ModuleType) -> bool:
@@ -58,8 +58,10 @@ def _describe(value: object) -> Iterator[str]:
         yield from _describe_class(value)
     elif isinstance(value, ModuleType):
         yield "module"
+    elif hasattr(value, "__origin__") or isinstance(value, UnionType):
+        yield f"= {value}"  # a type alias
     elif callable(value) and hasattr(value, "__name__"):
-        yield f"def {_signature(value)}"
+        yield _signature(value)
     elif isinstance(value, (str, int, float, bool)):
         yield f"= {value!r}"
     elif isinstance(value, Mapping):
@@ -70,7 +72,7 @@ def _describe(value: object) -> Iterator[str]:
 
 def _describe_class(cls: type) -> Iterator[str]:
     bases = ", ".join(base.__name__ for base in cls.__bases__ if base is not object)
-    yield f"class({bases})"
+    yield f"class({bases})" if bases else "class"
     if issubclass(cls, enum.Enum):
         yield from (f"{member.name} = {member.value!r}" for member in cls)
     elif dataclasses.is_dataclass(cls):
@@ -89,7 +91,7 @@ def _describe_class(cls: type) -> Iterator[str]:
             if not name.startswith("_")
         )
         if "__init__" in vars(cls) and isinstance(vars(cls)["__init__"], FunctionType) and not _is_protocol(cls):
-            yield f"def {_signature(vars(cls)['__init__'])}"
+            yield _signature(vars(cls)["__init__"])
     yield from _members(cls)
 
 
@@ -103,12 +105,12 @@ def _members(cls: type) -> Iterator[str]:
         if name.startswith("_") or name in fields:  # a function may be a field's default
             continue
         if isinstance(member, (staticmethod, classmethod)):
-            yield f"@{type(member).__name__} def {_signature(member.__func__)}"
+            yield f"@{type(member).__name__} {_signature(member.__func__)}"
         elif isinstance(member, property):
             returns = inspect.signature(member.fget).return_annotation if member.fget else inspect.Signature.empty
             yield f"@property {name}: {_annotation(returns)}"
         elif isinstance(member, FunctionType):
-            yield f"def {_signature(member)}"
+            yield _signature(member)
 
 
 def _field(field: dataclasses.Field[Any]) -> str:
@@ -120,7 +122,7 @@ def _field(field: dataclasses.Field[Any]) -> str:
 
 
 def _signature(function: Callable[..., object]) -> str:
-    """``name(a: int, /, b: str = 'x', *, c) -> bool``, the same text on every Python that Octavo supports."""
+    """``def name(a: int, /, b: str = 'x', *, c) -> bool``, the same text on every Python that Octavo supports."""
     signature = inspect.signature(function)
     parts: list[str] = []
     kinds = [parameter.kind for parameter in signature.parameters.values()]
@@ -135,7 +137,8 @@ def _signature(function: Callable[..., object]) -> str:
         last_positional = parameter.kind is parameter.POSITIONAL_ONLY and parameter.kind not in kinds[index + 1 :]
         if last_positional:
             parts.append("/")
-    return f"{function.__name__}({', '.join(parts)}) -> {_annotation(signature.return_annotation)}"
+    kind = "async def" if inspect.iscoroutinefunction(function) else "def"
+    return f"{kind} {function.__name__}({', '.join(parts)}) -> {_annotation(signature.return_annotation)}"
 
 
 def _annotation(note: object) -> str:
@@ -153,7 +156,9 @@ def _default(value: object) -> str:
         return ""
     if isinstance(value, enum.Enum):
         return f" = {type(value).__name__}.{value.name}"
-    if value is None or isinstance(value, (str, bytes, int, float, tuple, frozenset)):
+    if isinstance(value, frozenset):
+        return f" = frozenset({sorted(value)})"
+    if value is None or isinstance(value, (str, bytes, int, float, tuple)):
         return f" = {value!r}"
     return f" = a {type(value).__name__}"
 

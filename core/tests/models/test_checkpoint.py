@@ -53,7 +53,7 @@ def test_a_local_path_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "model", ["/no/such/model", "./model", "~/no-such-model", "gpt2", "a/b/c/d", "owner//name", "owner/model.gguf", ""]
+    "model", ["/no/such/model", "./model", "~/no-such-model", "gpt2", "a/b/c/d", "owner//name", "owner/model.gguf"]
 )
 def test_what_is_neither_path_nor_hub_id_is_refused_without_asking_the_hub(
     model: str, monkeypatch: pytest.MonkeyPatch
@@ -63,24 +63,39 @@ def test_what_is_neither_path_nor_hub_id_is_refused_without_asking_the_hub(
         resolve(model)
 
 
-@pytest.fixture
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without network, and the folder of its hub cache."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+def test_no_model_at_all_says_what_a_model_is() -> None:
+    with pytest.raises(CheckpointError, match=r"no model is named; a model is a folder, a \.gguf file, or"):
+        resolve("")
+
+
+@pytest.fixture(params=["told", "refused"])
+def offline(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that does not reach the hub, because it is told to stay offline or because nothing answers;
+    and the folder of its hub cache.
+    """
+    if request.param == "told":
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    else:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # the discard port: closed
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
 
 
 def test_without_network_an_unknown_id_says_what_was_tried(offline: Path) -> None:
     with pytest.raises(
-        CheckpointError, match="owner/name does not exist here, is not in the cache, and the hub cannot"
+        CheckpointError, match="owner/name does not exist here, is not in the hub's cache, and cannot be had"
     ):
         resolve("owner/name")
 
 
 def test_without_network_an_unknown_file_is_named(offline: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"m\.gguf of owner/name cannot be had"):
+    with pytest.raises(CheckpointError, match=r"owner/name/m\.gguf does not exist here, and cannot be had"):
         resolve("owner/name/m.gguf")
+
+
+def test_what_no_hub_id_can_be_is_refused(offline: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"own er/na!me does not exist here"):
+        resolve("own er/na!me")
 
 
 def test_without_network_the_cache_still_serves(offline: Path, tmp_path: Path) -> None:

@@ -190,6 +190,7 @@ def test_a_multimodal_gemma_takes_transformers_defaults_for_what_it_leaves_out()
     config, wanted = parse(GEMMA_3_4B), transformers.Gemma3TextConfig(**GEMMA_3_4B["text_config"])
     assert (config.heads, config.kv_heads, config.head_dim) == (8, 4, 256)
     assert (config.vocab_size, config.max_position) == (wanted.vocab_size, wanted.max_position_embeddings)
+    assert config.eos_token_ids == (1, 106)  # from the outer config
     # rope_scaling is that of the global layers alone
     assert config.ropes[0] == RopeSpec(256, 10000.0)
     assert config.ropes[5] == RopeSpec(256, 1000000.0, LinearScaling(8.0))
@@ -220,6 +221,13 @@ def test_softcaps_reach_the_config() -> None:
         (LLAMA_3_2, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "'yarn' is not supported; known: default"),
         (LLAMA_3_2, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope type llama3 lacks low_freq_factor"),
         (LLAMA_3_2, {"rope_scaling": 8.0}, "rope_scaling is 8.0; it must be an object"),
+        (
+            LLAMA_3_2,
+            {"rope_scaling": None, "rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
+            "differ by layer type",
+        ),
+        (LLAMA_3_2, {"rope_scaling": {"rope_type": "factors"}}, "lacks a list of factors"),
+        (GEMMA_3_4B, {"text_config": 3}, "text_config is 3; it must be an object"),
         (LLAMA_3_2, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         (GEMMA_3_1B, {"layer_types": ["full_attention"]}, "must be a list of 26 entries"),
         (GEMMA_3_1B, {"layer_types": ["chunked_attention"] * 26}, "'chunked_attention' is not supported"),

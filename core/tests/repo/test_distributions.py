@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 DISTRIBUTIONS = {"octavo": ROOT / "core", "octavo-cpu": ROOT / "plugins" / "cpu"}
 
 # Declared, and imported by another library on our behalf.
-USED_BY_OTHERS = {"httptools": "uvicorn's HTTP parser", "uvloop": "uvicorn's event loop"}
+USED_BY_OTHERS = {"httptools": "uvicorn's HTTP parser"}
 
 
 def requirements(distribution: str) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 PACKAGES = ["cli", "server", "engine", "text", "scheduler", "kv", "runner", "models", "platform", "graph", "quant"]
-PACKAGES += ["sampling", "errors", "_version"]
+PACKAGES += ["config", "sampling", "errors", "env", "_version"]
 LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 

@@ -46,7 +46,7 @@ class After:
 def test_a_changed_default_or_parameter_is_a_change(api: ModuleType) -> None:
     before, after = list(api._describe(Before)), list(api._describe(After))
     assert before == [
-        "class()",
+        "class",
         "dataclass(frozen=True)",
         "size: int = 1",
         "def grow(self, by: int, /, *, twice: bool = False) -> int",

@@ -91,6 +91,7 @@ class SimulatedRunner:
         self.rows: dict[str, Row] = {}
         self.cells: list[list[int | None]] = [[None] * self.size for _ in range(kv.pool.num_blocks)]
         self.fail_next: set[str] = set()
+        self.forgiving = False  # after a step that was lost: rows may be released that never arrived
 
     def run(self, plan: StepPlan) -> StepResult:
         self._apply(plan)
@@ -114,7 +115,8 @@ class SimulatedRunner:
 
     def _apply(self, plan: StepPlan) -> None:
         for row_id in plan.released:
-            del self.rows[row_id]
+            if row_id in self.rows or not self.forgiving:
+                del self.rows[row_id]
         for new in plan.new:
             assert new.id not in self.rows, f"{new.id} was introduced twice"
             self.rows[new.id] = Row(
@@ -170,7 +172,7 @@ class SimulatedRunner:
             wants = new.params.logprobs is not None
             result.tokens.append(picked)
             result.logprobs.append([score(prints[-1], token) for token in picked] if wants else None)
-            scored = range(max(1, computed), min(end, new.prompt_length))
+            scored = range(computed + 1, min(end + 1, new.prompt_length))
             result.prompt_logprobs.append(
                 [score(prints[p - 1], row.tokens[p]) for p in scored]
                 if new.params.prompt_logprobs is not None
@@ -256,7 +258,8 @@ class Bench:
         if plan is not None:
             lengths = {r.id: len(r.tokens) for family in self.scheduler._families.values() for r in family}
             check_limits(plan, self.scheduler, lengths)
-            if oldest is not None and not self.scheduler.config.limits.prefill_xor_decode:
+            held = self.scheduler._suspects
+            if oldest is not None and not held and not self.scheduler.config.limits.prefill_xor_decode:
                 assert oldest.id in plan.rows, "the first row by key runs in every step"
             self.plans.append(plan)
             self.runner.poison_free_blocks()
@@ -272,6 +275,19 @@ class Bench:
             self.outputs.setdefault(key, []).extend(event.token_ids)
             self.last[key] = event
         self.events += events
+        check_accounts(self.scheduler)
+        return events
+
+    def lose(self, arrived: bool) -> list[TokenEvent]:
+        """The step in flight raises: before the runner took the plan in, or after."""
+        plan, self.in_flight = self.in_flight, None
+        assert plan is not None
+        self.runner.forgiving = True
+        if arrived:
+            self.runner._apply(plan)
+        events = self.scheduler.fail(plan, "the kernel raised")
+        for event in events:
+            self.last[event.request_id, event.index] = event
         check_accounts(self.scheduler)
         return events
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -11,6 +11,7 @@ from simulated_runner import EOS, VOCAB, Bench, check_accounts, fingerprints, sc
 
 from octavo.errors import RequestError
 from octavo.kv import KVGroup, KVManager
+from octavo.kv.sizing import peak_blocks
 from octavo.platform.buckets import Bucket, BucketPolicy, powers_up_to
 from octavo.platform.limits import Limits
 from octavo.sampling import SamplingParams
@@ -38,16 +39,48 @@ def buckets(kind: str, tokens: int, seqs: int) -> BucketPolicy:
     return BucketPolicy(explicit=(Bucket(tokens, seqs, None, CONTEXT), Bucket(seqs, seqs, seqs, 8)))
 
 
+class Wish(NamedTuple):
+    """What is drawn for one request."""
+
+    shared: int
+    own: list[int]
+    n: int
+    max_tokens: int | None
+    min_tokens: int
+    stops: tuple[int, ...]
+    ignore_eos: bool
+    priority: int
+    scored: int | None
+    seed: int
+    namespace: str
+
+
+wishes = st.builds(
+    Wish,
+    shared=st.integers(0, len(SHARED)),
+    own=st.lists(st.integers(1, VOCAB - 1), min_size=1, max_size=12),
+    n=st.sampled_from([1, 1, 2, 4]),
+    max_tokens=st.sampled_from([None, 20, 5, 1, 0]),
+    min_tokens=st.sampled_from([0, 0, 3]),
+    stops=st.sampled_from([(), (), (5, 6, 7)]),
+    ignore_eos=st.booleans(),
+    priority=st.integers(-1, 1),
+    scored=st.sampled_from([None, None, None, 0]),
+    seed=st.integers(0, 3),
+    namespace=st.sampled_from(["", "other"]),
+)
+
+
 class AnyTraffic(RuleBasedStateMachine):
     """Random traffic on a random, small engine."""
 
     @initialize(
         groups=groups,
         block_size=st.sampled_from([1, 3, 4]),
-        spare_blocks=st.integers(0, 30),
+        spare_blocks=st.sampled_from([0, 1, 3, 10, 60]),
         caching=st.booleans(),
-        seqs=st.integers(1, 6),
-        tokens=st.integers(2, 24),
+        seqs=st.sampled_from([4, 6, 3, 2, 1]),
+        tokens=st.sampled_from([24, 16, 9, 5, 2]),
         policy=st.sampled_from(["fcfs", "priority"]),
         exclusive=st.booleans(),
         multiple=st.sampled_from([1, 1, 2]),
@@ -59,8 +92,7 @@ class AnyTraffic(RuleBasedStateMachine):
         self, groups: Any, block_size: int, spare_blocks: int, caching: bool, seqs: int, tokens: int, policy: Any,
         exclusive: bool, multiple: int, volume: int | None, prefill_rows: int | None, bucket_kind: str,
     ) -> None:  # fmt: skip
-        probe = KVManager(2, block_size, groups)
-        needed = probe.peak_blocks(CONTEXT, tokens)  # one sequence of the full length, and not much more
+        needed = peak_blocks(groups, block_size, CONTEXT, tokens)  # one sequence of the full length, and not much more
         kv = KVManager(1 + needed + spare_blocks, block_size, groups, caching, hash_key=b"fixed")
         limits = Limits(
             prefill_xor_decode=exclusive,
@@ -74,43 +106,34 @@ class AnyTraffic(RuleBasedStateMachine):
         self.requests: dict[str, Request] = {}
         self.aborted: set[tuple[str, int]] = set()
         self.failed: set[tuple[str, int]] = set()
+        self.lost = 0  # steps
         self.work = 0  # tokens that the requests need at most, all choices together
 
-    @rule(
-        shared=st.integers(0, len(SHARED)),
-        own=st.lists(st.integers(1, VOCAB - 1), min_size=1, max_size=12),
-        n=st.sampled_from([1, 1, 1, 2, 4]),
-        max_tokens=st.sampled_from([0, 1, 5, 20, None]),
-        min_tokens=st.sampled_from([0, 0, 3]),
-        stops=st.sampled_from([(), (5, 6, 7)]),
-        ignore_eos=st.booleans(),
-        priority=st.integers(-1, 1),
-        scored=st.sampled_from([None, None, None, 0]),
-        seed=st.integers(0, 3),
-        namespace=st.sampled_from(["", "other"]),
-    )
-    def add(
-        self, shared: int, own: list[int], n: int, max_tokens: int | None, min_tokens: int, stops: tuple[int, ...],
-        ignore_eos: bool, priority: int, scored: int | None, seed: int, namespace: str,
-    ) -> None:  # fmt: skip
-        params = SamplingParams(
-            n=n,
-            max_tokens=max_tokens,
-            min_tokens=min_tokens if max_tokens is None or max_tokens >= min_tokens else 0,
-            stop_token_ids=stops,
-            ignore_eos=ignore_eos,
-            logprobs=scored,
-            prompt_logprobs=scored,
-        )
+    @rule(burst=st.lists(wishes, min_size=1, max_size=6))
+    def add(self, burst: list[Wish]) -> None:
+        for wish in burst:
+            self._add(wish)
+
+    def _add(self, wish: Wish) -> None:
         scheduler = self.bench.scheduler
+        most = CONTEXT if wish.max_tokens is None else wish.max_tokens
+        params = SamplingParams(
+            n=wish.n,
+            max_tokens=wish.max_tokens,
+            min_tokens=min(wish.min_tokens, most),
+            stop_token_ids=wish.stops,
+            ignore_eos=wish.ignore_eos,
+            logprobs=wish.scored,
+            prompt_logprobs=wish.scored,
+        )
         request = Request(
             f"r{len(self.requests)}",
-            SHARED[:shared] + own,
+            SHARED[: wish.shared] + wish.own,
             params,
-            seed,
+            wish.seed,
             frozenset([EOS]),
-            priority if scheduler.config.policy == "priority" else 0,
-            namespace,
+            wish.priority if scheduler.config.policy == "priority" else 0,
+            wish.namespace,
         )
         try:
             scheduler.add(request)
@@ -119,7 +142,7 @@ class AnyTraffic(RuleBasedStateMachine):
                 return
             raise
         self.requests[request.id] = request
-        self.work += n * min(CONTEXT, request.prompt_length + (CONTEXT if max_tokens is None else max_tokens))
+        self.work += wish.n * min(CONTEXT, request.prompt_length + most)
 
     def _abort(self, data: st.DataObject, whole: bool) -> None:
         request_id = data.draw(st.sampled_from(sorted(self.requests)))
@@ -127,7 +150,7 @@ class AnyTraffic(RuleBasedStateMachine):
         index = None if whole else data.draw(st.integers(0, n - 1))
         family = self.bench.scheduler._families.get(request_id, [])
         alive = {row.index for row in family if index is None or row.index == index}
-        if family and family[0].branches > 1 and 0 in alive:
+        if family and family[0].choices > 1 and 0 in alive:
             alive = set(range(n))  # before the fork, choice 0 stands for all
         assert self.bench.scheduler.abort(request_id, index) == bool(alive)
         assert not self.bench.scheduler.abort(request_id, index)
@@ -158,6 +181,16 @@ class AnyTraffic(RuleBasedStateMachine):
         errors = [event for event in self.bench.finish() if event.finish_reason == "error"]
         assert errors and all(event.error and not event.token_ids for event in errors)
         self.failed |= {(event.request_id, event.index) for event in errors}
+
+    @rule(arrived=st.booleans())
+    def lose_a_step(self, arrived: bool) -> None:
+        plan = self.bench.start()
+        if plan is None:
+            return
+        errors = self.bench.lose(arrived)
+        assert bool(errors) == (len(plan.rows) == 1)
+        self.failed |= {(event.request_id, event.index) for event in errors}
+        self.lost += 1
 
     @invariant()
     def free_and_used_blocks_add_up(self) -> None:

@@ -45,8 +45,8 @@ def test_in_the_middle_of_a_stream(served, engine: FakeEngine, path: str, body: 
     engine.pause = 0.001
     with open_request(served.port, path, body | {"stream": True, "max_tokens": 100_000}) as sock:
         assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
-        while b"Hello" not in sock.recv(4096):
-            pass
+        while b"Hello" not in (data := sock.recv(4096)):
+            assert data
     engine.wait_until(lambda: engine.running == 0)
     assert engine.ended
 

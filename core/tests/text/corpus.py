@@ -24,7 +24,7 @@ CORPUS = [
     "مرحبا بالعالم، كيف حالك؟ שלום עולם \u202eright to left\u202c",
     "हिन्दी में पाठ ภาษาไทย தமிழ் አማርኛ བོད་ཡིག",
     "😀😃🤖 👨‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 👍🏽 ❤️",
-    "e\u0301 n\u0303 Z\u0351\u036b\u0343\u036a\u0302\u036b\u033d\u034f\u0334\u0319\u0324\u031e\u0349\u035a\u032f\u031e\u0320\u034dA\u036b",
+    "e\u0301 n\u0303 Z\u0351\u036b\u0343\u036a\u0302\u034f\u0334\u0319 A\u036b\u0324",
     "\x00\x01\x02\x07\x1b[31mred\x1b[0m\x7f\x80\x9f\xa0\xad\ufeff\u200b\u2028\u2029",
     "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 \U0001f9ff \U0010fffd \ue000 \ufffd \uffff",
     "▁already▁spelled Ġlike Ġtokens <0x0A> <0xE2>",

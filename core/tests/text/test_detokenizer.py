@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from text.corpus import chunked
 from text.gguf_files import byte_level, sentencepiece
@@ -77,12 +77,14 @@ def test_the_kinds_of_decoder_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
+@settings(deadline=None)
 @given(data=st.data())
 def test_joined_text_is_the_text_of_all_ids_at_once(name: str, data: st.DataObject) -> None:
     tokenizer = ALL[name]
     any_id = st.integers(0, tokenizer.vocab_size + 1)  # two ids that do not exist among them
-    likely = any_id | st.sampled_from(byte_ids(tokenizer, "é€😀a ".encode())) if "e" in name[1:5] else any_id
-    ids = data.draw(st.lists(likely if tokenizer.vocab_size > 256 else any_id, max_size=40))
+    if tokenizer.pieces.spelling is not Spelling.OTHER:
+        any_id |= st.sampled_from(byte_ids(tokenizer, "é€😀a ".encode()))
+    ids = data.draw(st.lists(any_id, max_size=40))
     skip = data.draw(st.booleans())
     assert stream(tokenizer, [], ids, data.draw(chunked(len(ids))), skip) == tokenizer.decode(
         ids, skip_special_tokens=skip
@@ -90,6 +92,7 @@ def test_joined_text_is_the_text_of_all_ids_at_once(name: str, data: st.DataObje
 
 
 @pytest.mark.parametrize("name", ALL)
+@settings(deadline=None)
 @given(data=st.data())
 def test_output_continues_the_prompt(name: str, data: st.DataObject) -> None:
     tokenizer = ALL[name]
@@ -200,6 +203,7 @@ def test_no_step_decodes_more_than_a_window(name: str) -> None:
     assert max(tokenizer.sizes, default=0) <= 16
 
 
+@settings(deadline=None)
 @given(data=st.binary(max_size=300))
 def test_bytes_are_read_as_python_reads_utf_8(data: bytes) -> None:
     assert stream(BYTE_LEVEL, [], byte_ids(BYTE_LEVEL, data), [1] * len(data)) == data.decode(errors="replace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from text.corpus import chunked
 
@@ -30,6 +30,7 @@ LETTERS = st.text("abc", max_size=40)
 STOPS = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
 
 
+@settings(deadline=None)
 @given(text=LETTERS, stops=STOPS, include=st.booleans(), data=st.data())
 @example(text="aabab", stops=["abab"], include=False, data=None)
 @example(text="abcabcabd", stops=["abcabd", "cab"], include=False, data=None)
@@ -52,14 +53,11 @@ def test_stops_are_found_and_nothing_leaks(
     assert shown + watcher.finish() == wanted
 
 
+@settings(deadline=None)
 @given(text=st.text(max_size=30), stops=st.lists(st.text(min_size=1, max_size=3), max_size=3), data=st.data())
 def test_any_unicode_text(text: str, stops: list[str], data: st.DataObject) -> None:
-    stops = [
-        *stops,
-        *data.draw(
-            st.lists(st.integers(0, len(text)), max_size=2).map(lambda at: [text[a : a + 2] or "x" for a in at])
-        ),
-    ]
+    for start in data.draw(st.lists(st.integers(0, len(text)), max_size=2)):
+        stops = [*stops, text[start : start + 2] or "x"]  # one that is surely there
     watcher = StopStrings(stops)
     shown, matched = watcher.push(text)
     assert (shown + watcher.finish(), matched) == oracle(text, stops, include=False)

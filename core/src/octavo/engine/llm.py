@@ -87,6 +87,7 @@ class LLM:
         kv_cache_dtype: str = "auto",
         platform: str | None = None,
         tensor_parallel_size: int = 1,
+        num_kv_blocks: int | None = None,
         seed: int = 0,
     ) -> None:
         settings = Settings(
@@ -104,6 +105,7 @@ class LLM:
             settings=settings,
             tensor_parallel_size=tensor_parallel_size,
             enable_prefix_caching=enable_prefix_caching,
+            num_kv_blocks=num_kv_blocks,
             seed=seed,
         )
         with startup_progress() as progress:

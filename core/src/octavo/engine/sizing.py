@@ -23,13 +23,15 @@ def size_kv(
     a context that nobody set shrinks to what does (the plan says so); one that was set is a ConfigError.
     """
     affordable = max(0, budget // layout.block_bytes)
+    if config.num_kv_blocks is not None:
+        affordable = min(affordable, config.num_kv_blocks)
     chunk = plan.max_num_batched_tokens
     one = peak_blocks(groups, plan.block_size, plan.max_model_len, chunk)
     if affordable - 1 < one:
         longest = longest_sequence(groups, plan.block_size, affordable - 1, chunk, plan.max_model_len)
         if config.settings.max_model_len is not None or longest < plan.block_size:
             raise ConfigError(_too_little(plan, layout, one, budget, longest))
-        why = f"the cache has room for {affordable} blocks of {plan.block_size} tokens at --memory-utilization {plan.memory_utilization:g}"
+        why = f"the cache has room for {affordable} blocks of {plan.block_size} tokens (--memory-utilization {plan.memory_utilization:g})"
         decision = Decision("max_model_len", longest, "core", why)
         plan = replace(plan, max_model_len=longest, decisions=(*plan.decisions, decision))
         one = peak_blocks(groups, plan.block_size, longest, chunk)

@@ -1,7 +1,7 @@
 """The model graph: a model as data that any platform can run.
 
-A model file calls a `Builder`; the `Graph` it makes is printed, hashed, rewritten by passes and run by platforms. Each op's
-meaning is its numpy reference (`OPS`), which the `reference` module interprets.
+A model file calls a `Builder`; the `Graph` it makes is printed, hashed, rewritten by passes and run by platforms. Each
+op's meaning is its numpy reference (`OPS`), which the `reference` module interprets.
 """
 
 from octavo.graph.builder import Builder, Value
@@ -16,6 +16,7 @@ from octavo.graph.serial import from_json, graph_hash, to_json
 
 __all__ = [
     "DIALECT", "OPS", "Builder", "Call", "Cost", "FrequencyFactors", "Graph", "Interpreter", "KVArrays", "KVLayerSpec",
-    "LinearScaling", "Llama3Scaling", "Node", "OpSpec", "RopeSpec", "Sizes", "TensorType", "Value", "WeightSpec", "from_json",
-    "fuse", "graph_hash", "inverse_frequencies", "kv_block_bytes", "specialise", "step_cost", "step_inputs", "to_json", "to_text",
+    "LinearScaling", "Llama3Scaling", "Node", "OpSpec", "RopeSpec", "Sizes", "TensorType", "Value", "WeightSpec",
+    "from_json", "fuse", "graph_hash", "inverse_frequencies", "kv_block_bytes", "specialise", "step_cost", "step_inputs",
+    "to_json", "to_text",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ Values are two-dimensional, [T, width] or [S, width]; heads stay flattened in th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,7 +25,7 @@ DIALECT = "1.0"
 Dim: TypeAlias = int | str
 """A size, or one of the symbols T, R, S, B (and R+1 for query starts)."""
 
-Attribute: TypeAlias = "None | bool | int | float | str | tuple[Attribute, ...] | Mapping[str, Attribute]"
+Attribute: TypeAlias = "bool | int | float | str | tuple[Attribute, ...] | Mapping[str, Attribute] | None"
 """What a node may carry besides values and weights: exactly what JSON can hold."""
 
 
@@ -37,9 +38,10 @@ class TensorType:
 
     @property
     def width(self) -> int:
-        """The last dimension, which is never symbolic for hidden states."""
+        """The last dimension, which is never symbolic for hidden states; GraphError where it is."""
         last = self.shape[-1]
-        assert isinstance(last, int), f"{self} has no fixed width"
+        if not isinstance(last, int):
+            raise GraphError(f"{self} has no fixed width")
         return last
 
     def __str__(self) -> str:
@@ -123,6 +125,8 @@ class Graph:
 
 def freeze(value: object) -> Attribute:
     """``value`` as an immutable attribute; GraphError for what JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise GraphError(f"an attribute cannot hold {value}")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -156,8 +160,12 @@ def assign_kv_groups(layers: list[tuple[int, int, int | None]]) -> tuple[KVLayer
     Layers with equal windows share groups; every group has as many layers as the smallest window class,
     the last of a class possibly fewer (its missing tensors are padding). Full attention comes first.
     """
-    if len({(heads, dim) for heads, dim, _ in layers}) > 1:
-        raise GraphError("all attention layers must have the same kv_heads and head_dim to share one block pool")
+    for index, (heads, dim, _) in enumerate(layers):
+        if (heads, dim) != layers[0][:2]:
+            raise GraphError(
+                f"attention layer {index} keeps {heads} KV heads of {dim}, layer 0 {layers[0][0]} of {layers[0][1]}; "
+                "all must be alike to share one block pool"
+            )
     classes: dict[int | None, list[int]] = {}
     for index, (_, _, window) in enumerate(layers):
         classes.setdefault(window, []).append(index)

@@ -232,30 +232,6 @@ class KVManager:
         self._updates, self._copies = [], []
         return changes
 
-    def peak_blocks(self, length: int, chunk: int) -> int:
-        """Most blocks that a sequence of ``length`` tokens can hold at a time, if a step adds up to ``chunk``."""
-        whole = -(-length // self.block_size)
-        peak = 0
-        for window in self._windows:
-            if window is None:
-                peak += whole
-            else:
-                span = window - 1 + min(chunk, length)
-                # A span of s tokens that starts anywhere touches at most (s - 2) // size + 2 blocks.
-                peak += min(whole, max(0, span - 2) // self.block_size + 2)
-        return peak
-
-    def longest_sequence(self, chunk: int, limit: int) -> int:
-        """The longest sequence, up to ``limit`` tokens, that the whole pool can hold."""
-        low, high = 0, limit
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.peak_blocks(middle, chunk) < self.pool.num_blocks:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
     def stats(self) -> KVStats:
         """The cache now; O(live sequences)."""
         tails: dict[int, int] = {}  # last block -> slots in use; forks share one for a while

@@ -1,9 +1,12 @@
-"""Model families (config -> graph) and checkpoint readers."""
+"""Models: checkpoint readers, and one file per family that turns a config into a graph.
 
-from octavo.models.checkpoint import Checkpoint, open_checkpoint
+`load_model` does it all: files -> `Checkpoint` -> `ModelConfig` -> `Graph`, with every weight accounted for.
+"""
+
+from octavo.models.checkpoint import Checkpoint, open_checkpoint, resolve
 from octavo.models.config import ModelConfig
 from octavo.models.family import Family
-from octavo.models.hub import resolve
 from octavo.models.load import Model, load_model
+from octavo.models.registry import family_for
 
-__all__ = ["Checkpoint", "Family", "Model", "ModelConfig", "load_model", "open_checkpoint", "resolve"]
+__all__ = ["Checkpoint", "Family", "Model", "ModelConfig", "family_for", "load_model", "open_checkpoint", "resolve"]

@@ -38,6 +38,7 @@ _DEFAULTS = {
     "eos_token_id": 1,
 }
 _PATTERN = 6
+_OUTER = ("bos_token_id", "eos_token_id", "tie_word_embeddings")
 _THETA = {GLOBAL: ("rope_theta", 1000000.0), LOCAL: ("rope_local_base_freq", 10000.0)}
 
 
@@ -62,10 +63,10 @@ def build(config: ModelConfig, g: Builder) -> None:
 
 def parse(config: Mapping[str, Any]) -> ModelConfig:
     """Gemma3ForCausalLM, or the text part of Gemma3ForConditionalGeneration."""
-    fields = Fields(config.get("text_config") or config, _DEFAULTS)
+    fields = Fields(_text_config(config), _DEFAULTS)
     if fields.flag("use_bidirectional_attention"):
         raise CheckpointError("config.json: use_bidirectional_attention is set, which is not supported")
-    base = decoder_config("gemma3", fields)
+    base = decoder_config("gemma3", fields, lambda fields, head_dim: _rope(fields, head_dim, GLOBAL))
     kinds = layer_types(fields, base.layers, _pattern(fields, base.layers))
     ropes = {kind: _rope(fields, base.head_dim, kind) for kind in (GLOBAL, LOCAL)}
     bias = fields.flag("attention_bias")
@@ -79,6 +80,16 @@ def parse(config: Mapping[str, Any]) -> ModelConfig:
         attention_softcap=fields.optional_number("attn_logit_softcapping"),
         logit_softcap=fields.optional_number("final_logit_softcapping"),
     )
+
+
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's part of a multimodal config; its token ids may stand outside."""
+    text = config.get("text_config")
+    if text is None:
+        return config
+    if not isinstance(text, Mapping):
+        raise CheckpointError(f"config.json: text_config is {text!r}; it must be an object")
+    return {**{key: config[key] for key in _OUTER if key in config}, **text}
 
 
 def _pattern(fields: Fields, layers: int) -> list[str]:

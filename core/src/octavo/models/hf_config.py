@@ -8,7 +8,7 @@ configuration class, so each family passes those it relies on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from octavo.errors import CheckpointError
@@ -76,10 +76,11 @@ class Fields:
         return value
 
 
-def decoder_config(family: str, fields: Fields) -> ModelConfig:
+def decoder_config(family: str, fields: Fields, ropes: Callable[[Fields, int], RopeSpec] | None = None) -> ModelConfig:
     """The fields that all decoders share: full attention everywhere, one rope, no biases.
 
-    A family replaces what is different about it.
+    A family replaces what is different about it. ``ropes`` reads the rope of heads of a given width where
+    a family keeps it in other places than `rope` looks.
     """
     layers, heads, hidden = (
         fields.integer(name) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
@@ -98,7 +99,7 @@ def decoder_config(family: str, fields: Fields) -> ModelConfig:
         norm_eps=fields.number("rms_norm_eps"),
         activation=activation(fields),
         tied_embeddings=fields.flag("tie_word_embeddings"),
-        ropes=(rope(fields, head_dim),) * layers,
+        ropes=((ropes or rope)(fields, head_dim),) * layers,
         windows=(None,) * layers,
         attention_scale=float(head_dim) ** -0.5,
         bos_token_id=fields.optional_integer("bos_token_id"),
@@ -114,11 +115,13 @@ def activation(fields: Fields) -> str:
     return _ACTIVATIONS[name]
 
 
-def rope(fields: Fields, head_dim: int, *, layer_type: str = GLOBAL) -> RopeSpec:
-    """How layers of ``layer_type`` rotate, from ``rope_parameters`` or the older keys."""
+def rope(fields: Fields, head_dim: int) -> RopeSpec:
+    """How all layers rotate, from ``rope_parameters`` or the older keys."""
     parameters = fields.mapping("rope_scaling") or fields.mapping("rope_parameters")
     if LOCAL in parameters or GLOBAL in parameters:
-        parameters = parameters.get(layer_type) or {}
+        raise CheckpointError(
+            "config.json: rope_parameters differ by layer type, which this architecture does not have"
+        )
     theta = parameters.get("rope_theta")
     if theta is None:
         theta = fields.raw("rope_theta")
@@ -150,7 +153,10 @@ def _scaling(kind: Any, parameters: Mapping[str, Any], fields: Fields) -> Scalin
             need("factor"), need("low_freq_factor"), need("high_freq_factor"), int(_number(context, "original context"))
         )
     if kind == "factors":  # Octavo's own, see gguf_rope
-        return FrequencyFactors(tuple(float(value) for value in parameters["factors"]))
+        factors = parameters.get("factors")
+        if not isinstance(factors, list) or not factors:
+            raise CheckpointError("config.json: rope type factors lacks a list of factors")
+        return FrequencyFactors(tuple(_number(factor, "a rope factor") for factor in factors))
     raise CheckpointError(f"config.json: rope type {kind!r} is not supported; known: {', '.join(_ROPE_TYPES)}")
 
 

@@ -9,6 +9,7 @@ from octavo.errors import CheckpointError
 
 _logger = logging.getLogger(__name__)
 
+_KINDS = "a model is a folder, a .gguf file, or a Hugging Face id like owner/name"
 # Configuration, tokenizer and weights. No *.py: code from a checkpoint is never run, so it is not fetched.
 _FOLDER_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 
@@ -20,14 +21,14 @@ def resolve(model: str) -> Path:
     that the hub's cache lacks are downloaded, which is logged. Raises CheckpointError if there is nothing
     under that name, or the hub cannot be reached and the cache does not have it.
     """
+    if not model:
+        raise CheckpointError(f"no model is named; {_KINDS}")
     local = Path(model).expanduser()
-    if model and local.exists():
+    if local.exists():
         return local
     parts = model.split("/")
     if not all(parts) or parts[0] in (".", "..", "~") or len(parts) not in (2, 3):
-        raise CheckpointError(
-            f"{model or 'a model without a name'} does not exist; a model is a folder, a .gguf file, or a Hugging Face id like owner/name"
-        )
+        raise CheckpointError(f"{model} does not exist; {_KINDS}")
     repository = "/".join(parts[:2])
     if len(parts) == 3 or parts[1].endswith(".gguf"):
         if len(parts) == 2 or not parts[2].endswith(".gguf"):
@@ -37,25 +38,12 @@ def resolve(model: str) -> Path:
 
 
 def _fetch_repository(repository: str) -> Path:
-    import httpx
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     try:
         files = HfApi().list_repo_files(repository)
-    except HFValidationError as error:
-        raise CheckpointError(f"{repository} neither exists here nor is it a Hugging Face id: {error}") from error
-    except HfHubHTTPError as error:
-        raise CheckpointError(f"the hub has no {repository} for you: {_first_line(error)}") from error
-    except (OfflineModeIsEnabled, httpx.HTTPError, OSError) as error:
-        # No hub: what an earlier run fetched is still good.
-        try:
-            return Path(snapshot_download(repository, local_files_only=True))
-        except LocalEntryNotFoundError:
-            raise CheckpointError(
-                f"{repository} does not exist here, is not in the cache, and the hub cannot be reached: "
-                f"{_first_line(error)}"
-            ) from error
+    except _hub_errors() as error:
+        return _cached_repository(repository, error)
     ggufs = sorted(name for name in files if name.endswith(".gguf"))
     if ggufs and not any(name.endswith(".safetensors") for name in files):
         if len(ggufs) > 1:
@@ -66,20 +54,45 @@ def _fetch_repository(repository: str) -> Path:
     _logger.info("%s: fetching configuration, tokenizer and weights from the Hugging Face hub", repository)
     try:
         return Path(snapshot_download(repository, allow_patterns=_FOLDER_FILES))
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+    except _hub_errors() as error:
         raise CheckpointError(f"downloading {repository} failed: {_first_line(error)}") from error
 
 
+def _cached_repository(repository: str, reason: Exception) -> Path:
+    """What an earlier run fetched, now that the hub does not answer; CheckpointError if there is nothing."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, local_files_only=True))
+    except _hub_errors():
+        raise CheckpointError(
+            f"{repository} does not exist here, is not in the hub's cache, and cannot be had from the hub: "
+            f"{_first_line(reason)}"
+        ) from reason
+
+
 def _fetch_file(repository: str, name: str) -> Path:
-    import httpx
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     _logger.info("%s: fetching %s from the Hugging Face hub", repository, name)
     try:
         return Path(hf_hub_download(repository, name))
-    except (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError) as error:
-        raise CheckpointError(f"{name} of {repository} cannot be had: {_first_line(error)}") from error
+    except _hub_errors() as error:
+        raise CheckpointError(
+            f"{repository}/{name} does not exist here, and cannot be had from the hub: {_first_line(error)}"
+        ) from error
+
+
+def _hub_errors() -> tuple[type[Exception], ...]:
+    """What the hub's client raises for a name that is no id, a refusal, or a network that fails.
+
+    Errors of the connection are those of its HTTP library, which is not the same in every version; the base of
+    the client's own HTTP error covers them.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    transport: type[Exception] = HfHubHTTPError.__mro__[1]
+    return (transport, HFValidationError, OSError)
 
 
 def _first_line(error: Exception) -> str:

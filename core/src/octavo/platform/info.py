@@ -2,27 +2,79 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from octavo.errors import PlatformError
+
 CONTRACT: Mapping[str, str] = MappingProxyType({"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"})
-"""Version of each facet of the contract, MAJOR.MINOR. A minor only adds; a plugin of another major is refused."""
+"""Version of each facet of the contract, MAJOR.MINOR. A minor only adds; see `refuse_contract`."""
+
+BASE_FACETS = ("platform", "step", "kv", "sampling")
+"""The facets that every platform meets, and therefore names. A facet that comes later is named by those who use it."""
+
+DTYPES = ("f32", "bf16", "f16")
+"""Activation dtypes that graphs have."""
+KV_DTYPES = (*DTYPES, "int8")
+"""Element types that a KV cache may have."""
+ATTENTION_FEATURES = ("window", "softcap", "sinks", "bidirectional")
+"""What a model's attention may ask for beyond causal attention; see the ``attention`` op of `octavo.graph.OPS`."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_VERSION = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True)
 class PlatformInfo:
-    """Who a platform is. ``kind`` is ``host`` for the machine's own processors, ``accelerator`` for anything attached to it.
+    """Who a platform is. Raises PlatformError for a name that could not be typed or a kind that there is not.
 
-    ``contract`` names the facet versions that the plugin was written for.
+    ``name`` is what people give to ``--platform``: lower-case letters, digits, ``-`` and ``_``. Give the entry point the
+    same name: it stands for the platform where the plugin cannot be imported.
+    ``version`` is the plugin's own. ``kind`` is ``host`` for the machine's own processors, ``accelerator`` for anything
+    attached to it: the one available accelerator is preferred to the host.
+    ``contract`` has, for each facet of `CONTRACT` that the plugin uses, the lowest version it works with. Write the numbers out; copied
+    from `CONTRACT` they would always claim to fit.
     """
 
     name: str
     vendor: str
     version: str
     kind: Literal["host", "accelerator"]
-    contract: Mapping[str, str] = field(default_factory=lambda: CONTRACT)
+    contract: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise PlatformError(
+                f"a platform cannot be called {self.name!r}; use lower-case letters, digits, - and _, a letter or digit first"
+            )
+        if self.kind not in ("host", "accelerator"):
+            raise PlatformError(f"platform {self.name}: kind must be host or accelerator, not {self.kind!r}")
+
+
+def refuse_contract(contract: Mapping[str, str]) -> str | None:
+    """A sentence if a plugin of these contract versions cannot be used with this core, else ``None``.
+
+    It can if each facet it names is here with the same major and no lower minor, and it names all of `BASE_FACETS`.
+    """
+    missing = [facet for facet in BASE_FACETS if facet not in contract]
+    if missing:
+        return f"its info does not say which version of the {', '.join(missing)} contract it was written for"
+    for facet, version in contract.items():
+        if not _VERSION.fullmatch(version):
+            return f"its {facet} contract version is {version!r}, which is not MAJOR.MINOR"
+        written = f"it was written for version {version} of the {facet} contract"
+        ours = CONTRACT.get(facet)
+        if ours is None:
+            return f"{written}, which this octavo does not have; upgrade octavo"
+        (major, minor), (our_major, our_minor) = (tuple(map(int, v.split("."))) for v in (version, ours))
+        if major < our_major:
+            return f"{written} and this octavo has {ours}; upgrade the plugin"
+        if (major, minor) > (our_major, our_minor):
+            return f"{written} and this octavo has {ours}; upgrade octavo"
+    return None
 
 
 @dataclass(frozen=True)
@@ -35,7 +87,12 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class Probe:
-    """A platform's verdict on this machine, with the reason for people: what was found, or what is missing."""
+    """A platform's verdict on this machine.
+
+    ``reason`` is shown to people after the platform's name: what was found ("2 Acme One, driver 4.1"), or what is missing
+    and how to get it ("the driver is not loaded; modprobe acme"). ``devices`` lists what was found; `Rank.device` is an
+    index into it.
+    """
 
     available: bool
     reason: str
@@ -46,24 +103,40 @@ class Probe:
 class Capabilities:
     """What a platform can do. Defaults are conservative: what is not declared is refused at start-up.
 
-    What is declared is proven by the conformance suite, so declare no more than works.
+    What is declared is proven by the conformance suite, so declare no more than works. Raises PlatformError if a list is
+    empty or names something that core does not know.
     """
 
     ops: frozenset[str] = frozenset()
-    """Ops of the dialect (`octavo.graph.OPS`) that it runs."""
+    """Ops of the dialect (`octavo.graph.OPS`) that it runs, with all their optional inputs and attributes but those in
+    ``attention``. `octavo.graph.fuse` makes no op that an unfused graph lacks, but it does use their optional inputs."""
     weight_formats: frozenset[str] = frozenset({"f32"})
-    """Weight formats (`octavo.quant.FORMATS`) it takes as they are stored."""
+    """Weight formats (`octavo.quant.FORMATS`) that it can load. Loading may dequantise or repack."""
     dtypes: tuple[str, ...] = ("f32",)
-    """Activation dtypes, the preferred one first."""
+    """Activation dtypes, of `DTYPES`, the preferred one first."""
     kv_dtypes: tuple[str, ...] = ("f32",)
-    """Element types of the KV cache, the preferred one first."""
+    """Element types of the KV cache, of `KV_DTYPES`, the preferred one first."""
     block_sizes: tuple[int, ...] = (16,)
     """Tokens per KV block it can serve, the preferred one first."""
     head_dims: tuple[int, ...] | None = None
     """Head sizes its attention takes; ``None``: any."""
     attention: frozenset[str] = frozenset()
-    """Of ``window``, ``softcap``, ``sinks``, ``bidirectional``: what its attention can do beyond causal."""
+    """Of `ATTENTION_FEATURES`: what its attention can do beyond causal."""
     sampling: bool = False
     """Whether its executables sample within the step; otherwise they bring logits and the host samples."""
     ranks: int = 1
     """Most devices one model may span."""
+
+    def __post_init__(self) -> None:
+        for field, known in (("dtypes", DTYPES), ("kv_dtypes", KV_DTYPES), ("attention", ATTENTION_FEATURES)):
+            wrong = sorted(set(getattr(self, field)) - set(known))
+            if wrong:
+                raise PlatformError(f"capabilities: {field} has {', '.join(wrong)}; known are {', '.join(known)}")
+        for field in ("dtypes", "kv_dtypes", "block_sizes"):
+            if not getattr(self, field):
+                raise PlatformError(f"capabilities: {field} is empty; name at least one")
+        for field in ("block_sizes", "head_dims"):
+            if any(size < 1 for size in getattr(self, field) or ()):
+                raise PlatformError(f"capabilities: {field} are {getattr(self, field)}; each must be at least 1")
+        if self.ranks < 1:
+            raise PlatformError(f"capabilities: ranks is {self.ranks}; it must be at least 1")

@@ -6,8 +6,9 @@ capabilities and limits. What the user set is never changed: a conflict is an `U
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from octavo.config import Settings, flag
 from octavo.platform.info import Capabilities
@@ -20,21 +21,25 @@ DEFAULT_MEMORY_UTILIZATION = 0.9
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a platform must know of a model to say yes or no to it."""
+    """What a platform must know of a model to say yes or no to it. ``name`` is for messages."""
 
     name: str
     ops: frozenset[str]
+    """Ops of its graph, names from `octavo.graph.OPS`."""
     weight_formats: frozenset[str]
+    """Formats of its weights as stored, names from `octavo.quant.FORMATS`. Vectors are often f32 beside quantized matrices."""
     attention: frozenset[str]
+    """Of `octavo.platform.info.ATTENTION_FEATURES`, those it uses."""
     head_dim: int
     max_position: int
     """The longest context the model was made for, in tokens."""
     weight_bytes: int
+    """Size of all weights as stored."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The question put to a platform."""
+    """The question put to a platform. ``settings`` has ``None`` for what the user left open; ``ranks`` devices share the model."""
 
     model: ModelFacts
     settings: Settings
@@ -43,7 +48,11 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A refusal: what is not supported, why, the setting that asked for it, and what to do instead."""
+    """A refusal. It reads "FEATURE is not supported: REASON; SUGGESTION (KNOB)", after the platform's name.
+
+    ``feature`` is the thing with its value ("block_size 48"), ``reason`` names the limit ("acme has 16, 32"), ``knob`` is the
+    flag of the setting that asked for it ("--block-size"; empty if the model did), ``suggestion`` what to do instead ("choose 16, 32").
+    """
 
     feature: str
     reason: str
@@ -58,7 +67,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Decision:
-    """One setting that the plan gave another value than core's default, by whom and why."""
+    """One setting that the plan gave another value than core's default, by whom (a platform's name, or core) and why."""
 
     setting: str
     value: object
@@ -71,8 +80,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every choice made: what core will use. ``memory_utilization`` is the part of the device's memory that
-    weights and cache may take; ``max_model_len`` may still shrink to what the cache can hold, if nobody set it."""
+    """Every choice made: what core will use. The fields that `Settings` has too hold what the user set, where it was set.
+
+    ``max_model_len``, ``max_num_seqs`` and ``max_num_batched_tokens`` are within ``limits``, and each row has room for a token in a step.
+    ``memory_utilization`` is the part of the device's memory that weights and cache may take. ``max_model_len`` may still shrink to what
+    the cache can hold, if nobody set it. Core compiles one executable for each bucket of ``limits``.
+    """
 
     dtype: str
     kv_cache_dtype: str
@@ -92,46 +105,58 @@ def negotiate_by_declaration(
     limits: Limits,
     defaults: Settings | None = None,
 ) -> Plan | Unsupported:
-    """The plan that follows from what a platform declares.
+    """The plan that follows from what a platform declares, or the first conflict found.
 
-    ``name`` is the platform's, for messages; ``defaults`` are its own preferences where the user set nothing.
+    ``name`` is the platform's, for messages; ``defaults`` are its preferences for what the user left open, bent to its limits and to the
+    model where they go beyond. Sizes are bounded by ``limits``, and by its largest static buckets if it has any. A platform whose
+    buckets depend on the sizes calls this without buckets first, and adds them to the plan::
+
+        plan = negotiate_by_declaration(request, NAME, CAPABILITIES, LIMITS)
+        if isinstance(plan, Unsupported):
+            return plan
+        buckets = BucketPolicy(tokens=powers_up_to(plan.max_num_batched_tokens))
+        return replace(plan, limits=replace(LIMITS, buckets=buckets))
     """
+    defaults = defaults or Settings()
     refusal = check_model(request, name, capabilities)
     if refusal is not None:
         return refusal
-    chosen: dict[str, object] = {}
-    decisions: list[Decision] = []
-    for setting, allowed, default in (
-        ("dtype", capabilities.dtypes, capabilities.dtypes[0]),
-        ("kv_cache_dtype", capabilities.kv_dtypes, capabilities.kv_dtypes[0]),
-        ("block_size", capabilities.block_sizes, capabilities.block_sizes[0]),
+    chosen: dict[str, Any] = {}
+    for setting, allowed in (
+        ("dtype", capabilities.dtypes),
+        ("kv_cache_dtype", capabilities.kv_dtypes),
+        ("block_size", capabilities.block_sizes),
     ):
-        asked = getattr(request.settings, setting)
-        preferred = asked if asked is not None else getattr(defaults, setting, None) or default
-        if preferred not in allowed:
-            return Unsupported(f"{setting} {asked}", f"{name} has {_list(allowed)}", flag(setting), f"choose {_list(allowed)}")
-        chosen[setting] = preferred
-    for setting, limit, default in (
-        ("max_model_len", limits.max_context, request.model.max_position),
-        ("max_num_seqs", limits.max_rows, DEFAULT_MAX_NUM_SEQS),
-        ("max_num_batched_tokens", limits.max_tokens, DEFAULT_MAX_NUM_BATCHED_TOKENS),
-    ):
-        asked = getattr(request.settings, setting)
-        if asked is not None and limit is not None and asked > limit:
-            return Unsupported(f"{setting} {asked}", f"{name} takes at most {limit}", flag(setting), f"set at most {limit}")
-        preference = getattr(defaults, setting, None)
-        value = asked if asked is not None else preference if preference is not None else default
-        if asked is None and limit is not None and value > limit:
-            value = limit
-            decisions.append(Decision(setting, limit, name, f"its limit; the default is {default}"))
-        elif asked is None and value != default:
-            decisions.append(Decision(setting, value, name, f"its preference; the default is {default}"))
+        value = _first(getattr(request.settings, setting), getattr(defaults, setting), allowed[0])
+        if value not in allowed:
+            return Unsupported(f"{setting} {value}", f"{name} has {_list(allowed)}", flag(setting), f"choose {_list(allowed)}")
         chosen[setting] = value
-    utilization = request.settings.memory_utilization
-    if utilization is None:
-        utilization = getattr(defaults, "memory_utilization", None) or DEFAULT_MEMORY_UTILIZATION
-    plan = Plan(**chosen, memory_utilization=utilization, limits=limits, decisions=tuple(decisions))  # type: ignore[arg-type]
-    return _fit_rows_to_tokens(plan, request.settings)
+    block_size: int = chosen["block_size"]
+    if limits.max_volume is not None and limits.max_volume < block_size:
+        reason = f"{name} takes at most {limits.max_volume} tokens (rows x context) in a step, less than one block"
+        return Unsupported(f"block_size {block_size}", reason, flag("block_size"), "choose a smaller one")
+    decisions: list[Decision] = []
+    for setting, limit, default in (
+        ("max_model_len", _longest_context(limits, block_size), request.model.max_position),
+        ("max_num_seqs", _largest(limits, "rows", limits.max_rows), DEFAULT_MAX_NUM_SEQS),
+        ("max_num_batched_tokens", _largest(limits, "tokens", limits.max_tokens), DEFAULT_MAX_NUM_BATCHED_TOKENS),
+    ):
+        asked, preference = getattr(request.settings, setting), getattr(defaults, setting)
+        if setting == "max_model_len" and preference is not None:
+            preference = min(preference, default)  # the model has no more positions
+        size = asked if asked is not None else _within(limit, _first(preference, default))
+        if _within(limit, size) != size:
+            return Unsupported(f"{setting} {size}", f"{name} takes at most {limit}", flag(setting), f"set at most {limit}")
+        if asked is None and size != default:
+            why = "its limit" if size == limit else "its preference"
+            decisions.append(Decision(setting, size, name, f"{why}; the default is {default}"))
+        chosen[setting] = size
+    part = _first(request.settings.memory_utilization, defaults.memory_utilization, DEFAULT_MEMORY_UTILIZATION)
+    if request.settings.memory_utilization is None and part != DEFAULT_MEMORY_UTILIZATION:
+        why = f"its preference; the default is {DEFAULT_MEMORY_UTILIZATION}"
+        decisions.append(Decision("memory_utilization", part, name, why))
+    plan = Plan(**chosen, memory_utilization=part, limits=limits, decisions=tuple(decisions))
+    return _fit_rows_to_tokens(plan, request.settings, name)
 
 
 def check_model(request: PlanRequest, name: str, capabilities: Capabilities) -> Unsupported | None:
@@ -148,7 +173,9 @@ def check_model(request: PlanRequest, name: str, capabilities: Capabilities) -> 
                 f"{feature} {', '.join(lacking)}", f"{model.name} needs it and {name} has {_list(sorted(has))}"
             )
     if capabilities.head_dims is not None and model.head_dim not in capabilities.head_dims:
-        return Unsupported(f"head_dim {model.head_dim}", f"{name} has {_list(capabilities.head_dims)}")
+        return Unsupported(
+            f"head_dim {model.head_dim}", f"{model.name} needs it and {name} has {_list(capabilities.head_dims)}"
+        )
     if request.ranks > capabilities.ranks:
         return Unsupported(
             f"tensor parallelism over {request.ranks} devices",
@@ -159,30 +186,77 @@ def check_model(request: PlanRequest, name: str, capabilities: Capabilities) -> 
     return None
 
 
-def _fit_rows_to_tokens(plan: Plan, settings: Settings) -> Plan | Unsupported:
-    """Every running row may need a token in one step, so the token budget cannot be below the rows."""
-    if plan.max_num_seqs <= plan.max_num_batched_tokens:
-        return plan
-    if settings.max_num_seqs is None:
-        why = "each row needs a token of the step's budget"
-        decision = Decision("max_num_seqs", plan.max_num_batched_tokens, "core", why)
-        return replace(plan, max_num_seqs=plan.max_num_batched_tokens, decisions=(*plan.decisions, decision))
-    return Unsupported(
-        f"max_num_seqs {plan.max_num_seqs} with max_num_batched_tokens {plan.max_num_batched_tokens}",
-        "each row needs a token of the step's budget",
-        flag("max_num_batched_tokens"),
-        f"set at least {plan.max_num_seqs}",
+def _within(limit: int | None, size: int) -> int:
+    return size if limit is None else min(size, limit)
+
+
+def _longest_context(limits: Limits, block_size: int) -> int | None:
+    """Tokens of the longest sequence that one row may have, ``None`` if nothing bounds it."""
+    blocks = _largest(limits, "blocks", None)
+    bounds = (
+        limits.max_context,
+        None if blocks is None else blocks * block_size,
+        None if limits.max_volume is None else limits.max_volume // block_size * block_size,
     )
+    return min((b for b in bounds if b is not None), default=None)
+
+
+def _largest(limits: Limits, size: Literal["tokens", "rows", "blocks"], limit: int | None) -> int | None:
+    """``limit``, or less where no bucket is as large. A row may want a sample, so samples bound rows."""
+    bounds = [limit]
+    for name in (size, "samples") if size == "rows" else (size,):
+        listed = [getattr(bucket, name) for bucket in limits.buckets.buckets()]
+        bounds.append(None if None in listed else max(listed, default=None))
+    return min((b for b in bounds if b is not None), default=None)
+
+
+def _fit_rows_to_tokens(plan: Plan, settings: Settings, name: str) -> Plan | Unsupported:
+    """Every running row may need a token in one step, so the token budget cannot be below the rows.
+
+    What the user set stays; of the two the other gives way.
+    """
+    rows, tokens = plan.max_num_seqs, plan.max_num_batched_tokens
+    if rows <= tokens:
+        return plan
+    why = "each row needs a token of the step's budget"
+    if settings.max_num_seqs is None:
+        decision = Decision("max_num_seqs", tokens, "core", f"{why}, which has {tokens}")
+        kept = tuple(d for d in plan.decisions if d.setting != "max_num_seqs")
+        return replace(plan, max_num_seqs=tokens, decisions=(*kept, decision))
+    most = _largest(plan.limits, "tokens", plan.limits.max_tokens)
+    if settings.max_num_batched_tokens is None and (most is None or rows <= most):
+        decision = Decision("max_num_batched_tokens", rows, "core", f"{why}, and there may be {rows}")
+        kept = tuple(d for d in plan.decisions if d.setting != "max_num_batched_tokens")
+        return replace(plan, max_num_batched_tokens=rows, decisions=(*kept, decision))
+    feature = f"max_num_seqs {rows} with max_num_batched_tokens {tokens}"
+    if settings.max_num_batched_tokens is None:
+        why = f"{why}, and {name} takes at most {most}"
+    return Unsupported(feature, why, flag("max_num_seqs"), f"set at most {tokens}")
 
 
 def check_plan(plan: Plan, settings: Settings) -> str | None:
-    """Core's own check of a plugin's plan: a sentence if it changed what the user set, else ``None``."""
+    """Core's own check of a plugin's plan: a sentence if it changed what the user set or cannot be run, else ``None``."""
     for name in (f.name for f in fields(Settings)):
         asked = getattr(settings, name)
         if asked is not None and getattr(plan, name) != asked:
             return f"the platform planned {name} = {getattr(plan, name)} though {flag(name)} {asked} was given"
+    for name in ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens"):
+        if getattr(plan, name) < 1:
+            return f"the platform planned {name} = {getattr(plan, name)}, which must be at least 1"
+    if plan.max_num_seqs > plan.max_num_batched_tokens:
+        return (
+            f"the platform planned max_num_seqs = {plan.max_num_seqs} with max_num_batched_tokens = "
+            f"{plan.max_num_batched_tokens}; each row needs a token"
+        )
+    if not 0 < plan.memory_utilization <= 1:
+        return f"the platform planned memory_utilization = {plan.memory_utilization}, which must be in (0, 1]"
     return None
 
 
-def _list(values: Sequence[object] | frozenset[object]) -> str:
+def _first(*values: Any) -> Any:
+    """The first that is not ``None``; the last of them always is."""
+    return next(value for value in values if value is not None)
+
+
+def _list(values: Iterable[object]) -> str:
     return ", ".join(map(str, values)) or "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from octavo.errors import ConfigError, ContextLengthExceeded, RequestError
 from octavo.kv import KVManager
+from octavo.kv.sizing import longest_sequence
 from octavo.platform.buckets import Bucket, BucketSet
 from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.request import Request
@@ -44,7 +45,8 @@ class Bounds:
         """Rows in one step, and therefore sequences that run."""
         self.prefill_rows = min(limits.max_prefill_rows or self.seats, self.seats)
         """Rows with a prompt chunk in one step."""
-        self.longest = kv.longest_sequence(self.tokens, self.context)
+        blocks = kv.pool.num_blocks - 1
+        self.longest = longest_sequence(kv.groups, kv.block_size, blocks, self.tokens, self.context)
         """Tokens of the longest sequence that the cache can hold when it is alone; at most ``context``."""
         self.spare_samples = self._prove_buckets()
         """Rows of logits in one step beyond one for each row: what scoring a prompt's tokens may use."""

@@ -67,6 +67,7 @@ class Scheduler:
         self._in_flight: list[Request] | None = None
         self._arrivals = 0
         self._preemptions = 0
+        self._suspects = 0  # unfinished rows with a `suspect_until`
         self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
 
     # -- requests ----------------------------------------------------------------------------------
@@ -121,7 +122,10 @@ class Scheduler:
         assert self._in_flight is None, "the previous step has not been updated"
         if not self._families:
             return None
-        if self.bounds.exclusive:
+        batch = self._form_alone() if self._suspects else []
+        if batch:
+            pass
+        elif self.bounds.exclusive:
             # They take turns, so that neither waits for the other to run dry.
             first, second = _TURNS[self._prefill_next]
             preemptions = self._preemptions
@@ -155,6 +159,24 @@ class Scheduler:
         room.rows = len(batch)
         if self._waiting and not room.closed:
             room.longest = max((row.computed + row.scheduled for row in batch), default=0)
+            self._admit(room, batch)
+        return batch
+
+    def _form_alone(self) -> list[Request]:
+        """A step of one suspect row: the running one, or else the one that waits at the head. Empty if that must wait."""
+        bounds = self.bounds
+        room = _Room("mixed", bounds.tokens, bounds.spare_samples, bounds.prefill_rows)
+        batch: list[Request] = []
+        suspect = None
+        for row in self._running:
+            row.scheduled = 0
+            if row.suspect_until:
+                suspect = row
+        if suspect is not None:
+            self._take_chunk(suspect, room, bounds.context_limit(1))
+            return [suspect] if self._make_room(suspect, room) else []
+        head = self._waiting.head()
+        if head is not None and head.suspect_until:
             self._admit(room, batch)
         return batch
 
@@ -242,7 +264,7 @@ class Scheduler:
         kv, bounds = self.kv, self.bounds
         while room.tokens and kv.pool.free:
             row = self._waiting.head()
-            if row is None or self._seats + row.seats > bounds.seats:
+            if row is None or self._seats + row.seats > bounds.seats or (batch and row.suspect_until):
                 return
             # A prompt that is to be scored must be computed, not found.
             cached = kv.match(row.kv, row.tokens) if row.params.prompt_logprobs is None else 0
@@ -265,6 +287,8 @@ class Scheduler:
             batch.append(row)
             room.rows += 1
             room.longest = max(room.longest, cached + row.scheduled)
+            if row.suspect_until:
+                return
 
     def _plan(self, batch: list[Request]) -> StepPlan:
         counts = [row.scheduled for row in batch]
@@ -355,7 +379,40 @@ class Scheduler:
                 ended = self._conclude(row, event) or ended
         if ended:
             self._running = [row for row in self._running if row.status is RUNNING]
+        if self._suspects:
+            for row in batch:
+                if row.suspect_until and row.computed >= row.suspect_until:
+                    self._clear(row)
         return events
+
+    def fail(self, plan: StepPlan, message: str) -> list[TokenEvent]:
+        """The plan could not be run, and nobody knows for which row's sake.
+
+        A row that was alone in it ends with an error. Several become suspects: they wait again, and each
+        runs alone until it has passed the point where it was. Every other running row is put back as well,
+        because the runner may have missed what the plan said of its blocks.
+        """
+        batch, self._in_flight = self._in_flight, None
+        assert batch is not None and len(batch) == len(plan.rows), "the plan is not the one in flight"
+        self._released += plan.released  # once more: forgetting twice does no harm
+        events: list[TokenEvent] = []
+        for row in batch:
+            if row.status is not RUNNING:
+                continue
+            if len(batch) == 1:
+                self._running.remove(row)
+                events += self._end_choices(row, "error", message)
+                continue
+            self._suspects += not row.suspect_until
+            row.suspect_until = row.computed + row.scheduled
+        while self._running:
+            self._preempt(self._running.pop())
+        return events
+
+    def _clear(self, row: Request) -> None:
+        if row.suspect_until:
+            row.suspect_until = 0
+            self._suspects -= 1
 
     def _first_tokens(self, row: Request, tokens: list[int], logprobs: list[TokenLogprobs] | None) -> list[TokenEvent]:
         """The prompt is complete of a request with n > 1, which forks now, or of one that generates nothing."""
@@ -414,6 +471,7 @@ class Scheduler:
         """The row is FINISHED; a running one is taken out of ``_running`` by the caller."""
         was_running = row.status is RUNNING
         row.status = Status.FINISHED
+        self._clear(row)
         if was_running:
             self._leave(row)
         else:

@@ -23,6 +23,8 @@ from tokenizers import Tokenizer
 
 from octavo.text.alphabet import CHARACTER_TO_BYTE
 
+TOKEN_IDS = range(2**32)  # what the tokenizers library takes for an id; it raises for any other number
+
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -71,7 +73,7 @@ class Pieces:
         return piece
 
     def _compute(self, token_id: int) -> Piece:
-        token = self._backend.id_to_token(token_id) if token_id >= 0 else None
+        token = self._backend.id_to_token(token_id) if token_id in TOKEN_IDS else None
         if token is None:
             return _NOTHING
         if self.spelling is Spelling.BYTE_LEVEL:

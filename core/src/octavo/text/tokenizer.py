@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import CheckpointError, RequestError
 from octavo.text.chat import Message, check_template, render
-from octavo.text.pieces import Pieces
+from octavo.text.pieces import TOKEN_IDS, Pieces
 from octavo.text.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids, all at once. Ids outside the vocabulary contribute nothing; broken UTF-8 becomes U+FFFD."""
-        return self._backend.decode([i for i in ids if i >= 0], skip_special_tokens=skip_special_tokens)
+        return self._backend.decode([i for i in ids if i in TOKEN_IDS], skip_special_tokens=skip_special_tokens)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for inside a text; may be a part of a character. Empty outside the vocabulary."""

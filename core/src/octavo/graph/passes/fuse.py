@@ -6,7 +6,6 @@ sum is normed becomes the norm's residual input. What a platform does with the l
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 from octavo.graph.ir import Graph, Node
@@ -14,10 +13,10 @@ from octavo.graph.ir import Graph, Node
 
 def fuse(graph: Graph) -> Graph:
     """An equal graph with merged linears and add+norm pairs. Idempotent."""
-    return replace(graph, nodes=tuple(_merge_adds(_merge_linears(list(graph.nodes)), graph)))
+    return replace(graph, nodes=tuple(_merge_adds(_merge_linears(graph.nodes))))
 
 
-def _merge_linears(nodes: list[Node]) -> list[Node]:
+def _merge_linears(nodes: tuple[Node, ...]) -> list[Node]:
     """Merge linears that read the same value, into the place of the first.
 
     Moving a later linear up is safe: its only value input is the one the first already reads.
@@ -43,26 +42,26 @@ def _join(a: Node, b: Node) -> Node:
     return replace(a, weights=weights, outputs=a.outputs + b.outputs)
 
 
-def _merge_adds(nodes: list[Node], graph: Graph) -> list[Node]:
+def _merge_adds(nodes: list[Node]) -> list[Node]:
     """Fold ``s = add(a, b)`` into the first ``rms_norm(s)``, which then yields the sum as well.
 
-    Only where the norm is the first reader of the sum, so that no one needs it earlier.
+    Only where the norm is the first reader of the sum, so that no one needs it earlier. From the last node to the first,
+    because folding an add moves its reading of a and b down to the norm, and that may free an earlier add to be folded.
     """
+    kept = dict(enumerate(nodes))
     first_reader: dict[str, int] = {}
-    for index, node in enumerate(nodes):
+    for index, node in reversed(list(enumerate(nodes))):
+        reader = first_reader.get(node.outputs[0]) if node.op == "add" else None
+        if reader is not None and _takes_residual(kept[reader]):
+            norm = kept[reader]
+            del kept[index]
+            index = reader
+            node = kept[index] = replace(norm, inputs=node.inputs, outputs=norm.outputs + node.outputs)
         for value in node.inputs:
-            first_reader.setdefault(value, index)
-    uses = Counter(v for n in nodes for v in n.inputs) + Counter(graph.outputs.values())
-    gone: set[int] = set()
-    norms: dict[int, Node] = {}
-    for index, node in enumerate(nodes):
-        if node.op != "add" or not uses[node.outputs[0]]:
-            continue
-        total = node.outputs[0]
-        reader = first_reader.get(total)
-        if reader is None or nodes[reader].op != "rms_norm" or len(nodes[reader].inputs) != 1:
-            continue
-        norm = nodes[reader]
-        norms[reader] = replace(norm, inputs=node.inputs, outputs=(*norm.outputs, total))
-        gone.add(index)
-    return [norms.get(i, n) for i, n in enumerate(nodes) if i not in gone]
+            first_reader[value] = min(index, first_reader.get(value, index))
+    return [kept[index] for index in sorted(kept)]
+
+
+def _takes_residual(node: Node) -> bool:
+    """Whether it is a norm that has no residual input yet."""
+    return node.op == "rms_norm" and len(node.inputs) == 1
