@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import TypeGuard
 
 from octavo.errors import RequestError
 
@@ -13,11 +15,31 @@ MAX_STOP_STRINGS = 64
 MAX_LOGIT_BIAS = 1024
 
 
-def _range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
-    inside = (low < value if open_low else low <= value) and value <= high
-    if not inside:  # NaN lands here too
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real)  # NumPy's scalars too
+
+
+def _number(
+    name: str, value: object, low: float, high: float, *, open_low: bool = False, param: str | None = None
+) -> None:
+    if not _is_number(value):
+        raise RequestError(f"{name} must be a number, not {value!r}", param=param or name)
+    if not (low < value if open_low else low <= value) or not value <= high:  # NaN lands here too
         left = "(" if open_low else "["
-        raise RequestError(f"{name} must be in {left}{low:g}, {high:g}], not {value}", param=name)
+        raise RequestError(f"{name} must be in {left}{low:g}, {high:g}], not {value}", param=param or name)
+
+
+def _integer(name: str, value: object, low: int, high: int | None = None) -> None:
+    if not isinstance(value, Integral):
+        raise RequestError(f"{name} must be an integer, not {value!r}", param=name)
+    if int(value) < low or (high is not None and int(value) > high):
+        limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
+        raise RequestError(f"{name} must be {limits}, not {value}", param=name)
+
+
+def _token_id(name: str, token: object) -> None:
+    if not isinstance(token, Integral) or int(token) < 0:
+        raise RequestError(f"{name} has {token!r}, which is no token id", param=name)
 
 
 @dataclass(frozen=True)
@@ -27,7 +49,7 @@ class SamplingParams:
     The distribution of the next token is made in this order: ``min_tokens`` masks the ids that
     would end the sequence; ``logit_bias`` is added; ``repetition_penalty`` (prompt and output),
     ``frequency_penalty`` and ``presence_penalty`` (output only) act on the logits; then
-    ``temperature``, ``min_p``, ``top_k`` and ``top_p``. Temperature 0 is greedy: the smallest id
+    ``temperature``, ``min_p``, ``top_k`` (0 and -1: all) and ``top_p``. Temperature 0 is greedy: the smallest id
     wins a tie. ``seed`` makes the request reproducible whatever runs beside it.
 
     ``logprobs`` asks for that many alternatives beside the chosen token's own (0: the chosen one
@@ -35,7 +57,10 @@ class SamplingParams:
     ``prompt_logprobs`` asks the same of the prompt's tokens. ``max_tokens`` None means up to the
     context's end.
 
-    Raises RequestError, whose ``param`` names the field, for a value out of range.
+    ``stop`` and ``stop_token_ids`` take any iterable and become tuples; ``stop_strings`` and ``stop_ids`` hold
+    what they come to.
+
+    Raises RequestError, whose ``param`` names the field, for a value of the wrong type or out of range.
     """
 
     n: int = 1
@@ -62,41 +87,48 @@ class SamplingParams:
     stop_ids: frozenset[int] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
-        _range("n", self.n, 1, MAX_N)
-        _range("temperature", self.temperature, 0.0, 100.0)
-        _range("top_p", self.top_p, 0.0, 1.0, open_low=True)
-        if self.top_k < -1:
-            raise RequestError(f"top_k must be -1 or 0 (all) or positive, not {self.top_k}", param="top_k")
-        _range("min_p", self.min_p, 0.0, 1.0)
-        _range("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _range("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
+        _integer("n", self.n, 1, MAX_N)
+        _number("temperature", self.temperature, 0.0, 100.0)
+        _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
+        _integer("top_k", self.top_k, -1)
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
         if self.seed is not None:
-            _range("seed", self.seed, -(2**63), 2**63 - 1)
-        if self.max_tokens is not None and self.max_tokens < 0:
-            raise RequestError(f"max_tokens must be at least 0, not {self.max_tokens}", param="max_tokens")
-        if self.min_tokens < 0 or (self.max_tokens is not None and self.min_tokens > self.max_tokens):
+            _integer("seed", self.seed, -(2**63), 2**63 - 1)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 0)
+        _integer("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(
-                f"min_tokens must be between 0 and max_tokens ({self.max_tokens}), not {self.min_tokens}",
-                param="min_tokens",
+                f"min_tokens must be at most max_tokens ({self.max_tokens}), not {self.min_tokens}", param="min_tokens"
             )
         for name in ("logprobs", "prompt_logprobs"):
-            value = getattr(self, name)
-            if value is not None:
-                _range(name, value, 0, MAX_LOGPROBS)
+            if getattr(self, name) is not None:
+                _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
         self._check_stops()
         self._check_bias()
 
     def _check_stops(self) -> None:
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        for stop in stops:
+            if not isinstance(stop, str):
+                raise RequestError(f"stop takes strings, not {stop!r}", param="stop")
         if len(stops) > MAX_STOP_STRINGS:
             raise RequestError(f"stop takes at most {MAX_STOP_STRINGS} strings, not {len(stops)}", param="stop")
         if not all(stops):
             raise RequestError("stop strings must not be empty", param="stop")
         if stops and not self.detokenize:
             raise RequestError("stop strings need detokenize=True", param="stop")
+        ids = tuple(self.stop_token_ids or ())
+        for token in ids:
+            _token_id("stop_token_ids", token)
+        # An iterator is spent by now: a copy made by dataclasses.replace must find the values again.
+        object.__setattr__(self, "stop", None if self.stop is None else stops)
+        object.__setattr__(self, "stop_token_ids", None if self.stop_token_ids is None else ids)
         object.__setattr__(self, "stop_strings", stops)
-        object.__setattr__(self, "stop_ids", frozenset(self.stop_token_ids or ()))
+        object.__setattr__(self, "stop_ids", frozenset(ids))
 
     def _check_bias(self) -> None:
         bias = self.logit_bias or {}
@@ -105,12 +137,8 @@ class SamplingParams:
                 f"logit_bias takes at most {MAX_LOGIT_BIAS} entries, not {len(bias)}", param="logit_bias"
             )
         for token, value in bias.items():
-            if token < 0:
-                raise RequestError(f"logit_bias has the token id {token}", param="logit_bias")
-            if not -100.0 <= value <= 100.0:
-                raise RequestError(
-                    f"logit_bias of token {token} must be in [-100, 100], not {value}", param="logit_bias"
-                )
+            _token_id("logit_bias", token)
+            _number(f"logit_bias of token {token}", value, -100.0, 100.0, param="logit_bias")
 
     @property
     def greedy(self) -> bool:

@@ -12,8 +12,8 @@ from octavo.graph.reference import run_sequence
 from octavo.models import load_model
 from octavo.quant import dequantise
 
-from .conftest import Judge
-from .prompts import PROMPTS
+from acceptance.judge import Judge
+from acceptance.prompts import PROMPTS
 
 MARGIN = 1e-3
 """Two float32 computations may order logits differently that are closer than this."""

@@ -77,6 +77,7 @@ def offline(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     else:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # the discard port: closed
+        monkeypatch.setattr("time.sleep", lambda seconds: None)  # the hub's client waits between its retries
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from models.tiny import _llama3_divisors
+from models.tiny import llama3_divisors
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -27,7 +27,7 @@ def scaling(factor: float, low: float = 1.0, high: float = 4.0, context: int = 8
 
 
 def divisors(rope: dict[str, object], theta: float, head_dim: int) -> np.ndarray:
-    return _llama3_divisors({"head_dim": head_dim, "rope_parameters": {"rope_theta": theta, **rope}})
+    return llama3_divisors({"head_dim": head_dim, "rope_parameters": {"rope_theta": theta, **rope}})
 
 
 @pytest.mark.parametrize(("factor", "head_dim"), [(8.0, 128), (32.0, 64), (32.0, 128)], ids=["3.1", "3.2-1b", "3.2-3b"])

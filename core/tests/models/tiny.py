@@ -160,7 +160,7 @@ def tiny_gguf(folder: Path, path: Path, *, quantization: str = "F32") -> Path:
             raw_dtype=stored,
         )
     if config.get("rope_parameters", {}).get("rope_type") == "llama3":
-        writer.add_tensor("rope_freqs.weight", _llama3_divisors(config))
+        writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -219,7 +219,8 @@ def _converted(architecture: str, name: str, tensor: np.ndarray, config: Mapping
     return tensor
 
 
-def _llama3_divisors(config: Mapping[str, Any]) -> np.ndarray:
+def llama3_divisors(config: Mapping[str, Any]) -> np.ndarray:
+    """The converter's ``rope_freqs.weight`` for a config with ``head_dim`` and llama3 ``rope_parameters``."""
     rope = config["rope_parameters"]
     context, low, high = (
         rope[key] for key in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")

@@ -226,6 +226,7 @@ def check_accounts(scheduler: Scheduler) -> None:
     assert pool.used == len(named)
     assert [named[b] for b in range(1, pool.num_blocks)] == pool.refs[1:]
     assert scheduler._seats == sum(row.seats for row in scheduler._running)
+    assert scheduler._suspects == sum(row.suspect_until > 0 for row in rows)
     assert scheduler._running == sorted(scheduler._running, key=lambda row: row.key)
     filled: dict[int, int] = {}  # block -> tokens in it
     for row in rows:
@@ -253,6 +254,8 @@ class Bench:
 
     def start(self) -> StepPlan | None:
         oldest = self.scheduler._running[0] if self.scheduler._running else None
+        before = {row.id for row in self.scheduler._running}
+        preemptions = self.scheduler.metrics().preemptions
         plan = self.in_flight = self.scheduler.schedule()
         assert (plan is None) == (self.scheduler.unfinished == 0)
         if plan is not None:
@@ -261,6 +264,8 @@ class Bench:
             held = self.scheduler._suspects
             if oldest is not None and not held and not self.scheduler.config.limits.prefill_xor_decode:
                 assert oldest.id in plan.rows, "the first row by key runs in every step"
+            if self.scheduler.metrics().preemptions > preemptions:
+                assert {new.id for new in plan.new} <= before, "a step that takes blocks away admits nobody"
             self.plans.append(plan)
             self.runner.poison_free_blocks()
         return plan

@@ -35,7 +35,9 @@ def buckets(kind: str, tokens: int, seqs: int) -> BucketPolicy:
         return BucketPolicy()
     rows = powers_up_to(seqs)
     if kind == "product":
-        return BucketPolicy(tokens=powers_up_to(tokens), rows=rows, samples=rows, blocks=powers_up_to(CONTEXT, 2))
+        return BucketPolicy(
+            tokens=powers_up_to(tokens), rows=rows, samples=powers_up_to(seqs + 3), blocks=powers_up_to(CONTEXT, 2)
+        )
     return BucketPolicy(explicit=(Bucket(tokens, seqs, None, CONTEXT), Bucket(seqs, seqs, seqs, 8)))
 
 
@@ -238,6 +240,6 @@ class AnyTraffic(RuleBasedStateMachine):
 
 TestAnyTraffic = AnyTraffic.TestCase
 TestAnyTraffic.settings = settings(
-    max_examples=120, stateful_step_count=25, deadline=None, derandomize=True, report_multiple_bugs=False,
+    max_examples=300, stateful_step_count=25, deadline=None, derandomize=True, report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip

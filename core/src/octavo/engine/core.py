@@ -82,8 +82,8 @@ class EngineCore:
     def step(self) -> list[TokenEvent]:
         """Run one step and return what came of it; empty if there was nothing to run.
 
-        An exception in a step costs nobody but the request that causes it: the step's rows are put back, and each then
-        runs alone until it has passed; one that fails alone ends with an error. Raises EngineDead if the device is ill.
+        An exception in a step ends only the requests that cause it: the step is run again row by row, and a row that
+        fails alone ends with an error. Raises EngineDead if the device is ill.
         """
         plan = self._scheduler.schedule()
         if plan is None:
@@ -91,18 +91,44 @@ class EngineCore:
         try:
             result = self._run(plan)
         except Exception as error:  # whatever the device, its plugin or sampling may raise
-            return self._fail(plan, error)
+            _logger.error("a step of %d rows failed", len(plan.rows), exc_info=error)
+            result = self._run_row_by_row(plan, error)
         return self._scheduler.update(plan, result)
 
     def _run(self, plan: StepPlan) -> StepResult:
         return self._runner.collect(self._runner.submit(plan))
 
-    def _fail(self, plan: StepPlan, error: Exception) -> list[TokenEvent]:
+    def _run_row_by_row(self, plan: StepPlan, error: Exception) -> StepResult:
+        """Repeat a step that failed, each row in a step of its own.
+
+        What the runner had to take in, it has. Keys and values are written again to the same slots, and the copies come
+        before any of that, so that repeating is harmless wherever the first try stopped.
+        """
+        result = StepResult([], [], [])
+        for i, row in enumerate(plan.rows):
+            self._check_health(error)
+            alone = StepPlan(
+                rows=[row],
+                counts=[plan.counts[i]],
+                computed=[plan.computed[i]],
+                samples=[plan.samples[i]],
+                bucket=plan.bucket,
+                copies=plan.copies if i == 0 else [],
+            )
+            try:
+                own = self._run(alone)
+            except Exception as fault:  # this row's own; it is told so, and the others go on
+                own = StepResult([[]], [None], [None], {row: f"{type(fault).__name__}: {fault}"})
+            result.tokens += own.tokens
+            result.logprobs += own.logprobs
+            result.prompt_logprobs += own.prompt_logprobs
+            result.failed.update(own.failed)
+        return result
+
+    def _check_health(self, error: Exception) -> None:
         illness = self._device.health()
         if illness is not None:
             raise EngineDead(f"the device stopped: {illness}") from error
-        _logger.error("a step of %d rows failed", len(plan.rows), exc_info=error)
-        return self._scheduler.fail(plan, f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
         """Free the cache and the device."""

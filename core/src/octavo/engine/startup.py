@@ -146,8 +146,14 @@ def _assemble(
         eos_ids=frozenset(tokenizer.eos_token_ids) | frozenset(model.config.eos_token_ids),
         seed=config.seed,
     )
-    names = config.served_model_names or (config.model,)
+    names = config.served_model_names or (default_name(config.model),)
     return Started(core, tokenizer, model, platform, plan, blocks, names)
+
+
+def default_name(model: str) -> str:
+    """What a model is called in the API: a hub id as it is, a path by its last part; clients need not see our folders."""
+    path = Path(model)
+    return path.resolve().name if path.exists() else model
 
 
 class LazyWeights(Mapping[str, WeightTensor]):

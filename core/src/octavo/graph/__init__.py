@@ -17,6 +17,6 @@ from octavo.graph.serial import from_json, graph_hash, to_json
 __all__ = [
     "DIALECT", "OPS", "Builder", "Call", "Cost", "FrequencyFactors", "Graph", "Interpreter", "KVArrays", "KVLayerSpec",
     "LinearScaling", "Llama3Scaling", "Node", "OpSpec", "RopeSpec", "Sizes", "TensorType", "Value", "WeightSpec",
-    "from_json", "fuse", "graph_hash", "inverse_frequencies", "kv_block_bytes", "specialise", "step_cost", "step_inputs",
-    "to_json", "to_text",
+    "from_json", "fuse", "graph_hash", "inverse_frequencies", "kv_block_bytes", "specialise", "step_cost",
+    "step_inputs", "to_json", "to_text",
 ]  # fmt: skip

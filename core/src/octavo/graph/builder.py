@@ -31,9 +31,7 @@ class Builder:
     keeps the format its checkpoint has.
     """
 
-    def __init__(
-        self, name: str, dtype: str = "f32", format_of: Callable[[str], str] = lambda weight: "f32"
-    ) -> None:
+    def __init__(self, name: str, dtype: str = "f32", format_of: Callable[[str], str] = lambda weight: "f32") -> None:
         self._name = name
         self._dtype = dtype
         self._format_of = format_of
@@ -86,8 +84,9 @@ class Builder:
     ) -> tuple[Value, ...]:
         """Several linear maps of one input, which a platform may run as one matrix."""
         rows_axes = axes or [None] * len(names)
+        width = self._width("linear", x)
         weights = [
-            self._weight(name, (size, x.type.width), (axis, in_axis))
+            self._weight(name, (size, width), (axis, in_axis))
             for name, size, axis in zip(names, outputs, rows_axes, strict=True)
         ]
         if bias:
@@ -99,13 +98,13 @@ class Builder:
 
     def rms_norm(self, x: Value, name: str, *, eps: float, offset: float = 0.0, width: int | None = None) -> Value:
         """``x / sqrt(mean(x^2) + eps) * (offset + w)``; ``width`` normalises each run of that many elements."""
-        size = width or x.type.width
+        size = width or self._width("rms_norm", x)
         weight = self._weight(name, (size,), ("head_dim" if width else "embed",))
         return self._one("rms_norm", [x], [weight], {"eps": float(eps), "offset": float(offset)})
 
     def layer_norm(self, x: Value, name: str, *, eps: float, bias: bool = True) -> Value:
         """``(x - mean) / sqrt(var + eps) * w (+ b)`` over the last dimension."""
-        width = x.type.width
+        width = self._width("layer_norm", x)
         weights = [self._weight(name, (width,), ("embed",))]
         if bias:
             weights.append(self._weight(name, (width,), ("embed",), suffix="bias"))
@@ -136,9 +135,10 @@ class Builder:
 
         ``layer`` numbers the attention layers from 0, in order. ``window`` counts the positions a query sees,
         itself included. ``sinks`` names a weight [heads] of logits that take part in the softmax with no value.
+        Without ``causal`` a query also sees the positions after its own that its row has so far.
         """
         if layer != len(self._kv):
-            raise GraphError(f"attention layers are numbered in order: {layer} came where {len(self._kv)} was due")
+            raise self._error("attention", f"layers are numbered in order: {layer} came where {len(self._kv)} was due")
         self._kv.append((kv_heads, head_dim, window))
         weights = [self._weight(sinks, (heads,), ("heads",), suffix="")] if sinks else []
         step = [Value(n, self._types[n]) for n in ("query_starts", "context_lens", "slots", "block_tables")]
@@ -188,14 +188,19 @@ class Builder:
         return self._one("pool", [x, starts], [], {"kind": kind})
 
     def output(self, name: str, value: Value) -> None:
-        """Make ``value`` a result of the step."""
+        """Make ``value`` a result of the step. Raises GraphError if another value has the name."""
+        if name in self._outputs:
+            raise GraphError(f"{self._name}: output {name} is given twice")
         self._outputs[name] = value.name
 
     def build(self) -> Graph:
         """The finished graph. Raises GraphError if nothing was made an output."""
         if not self._outputs:
-            raise GraphError(f"graph {self._name} has no output")
-        kv = assign_kv_groups(self._kv)
+            raise GraphError(f"{self._name}: the graph has no output")
+        try:
+            kv = assign_kv_groups(self._kv)
+        except GraphError as error:
+            raise GraphError(f"{self._name}: {error}") from None
         inputs = step_inputs(groups=max((layer.group for layer in kv), default=-1) + 1)
         return Graph(
             name=self._name,
@@ -215,8 +220,18 @@ class Builder:
         spec = WeightSpec(shape, axes, self._format_of(full))
         known = self._weights.setdefault(full, spec)
         if known.shape != shape:
-            raise GraphError(f"weight {full} is used with shape {shape} and with {known.shape}")
+            raise GraphError(f"{self._name}: weight {full} is used with shape {shape} and with {known.shape}")
         return full
+
+    def _width(self, op: str, x: Value) -> int:
+        try:
+            return x.type.width
+        except GraphError as error:
+            raise self._error(op, str(error)) from None
+
+    def _error(self, op: str, message: str) -> GraphError:
+        """An error that says where in the model it is."""
+        return GraphError(f"{self._name}: {op} in {'.'.join(self._scopes) or 'the top scope'}: {message}")
 
     def _one(
         self, op: str, inputs: Sequence[Value], weights: Sequence[str] = (), attrs: Mapping[str, object] | None = None
@@ -228,11 +243,11 @@ class Builder:
         self, op: str, inputs: Sequence[Value], weights: Sequence[str] = (), attrs: Mapping[str, object] | None = None
     ) -> tuple[Value, ...]:
         scope = ".".join(self._scopes)
-        frozen = {k: freeze(v) for k, v in sorted((attrs or {}).items()) if v is not None}
         try:
+            frozen = {k: freeze(v) for k, v in sorted((attrs or {}).items()) if v is not None}
             types = OPS[op].infer([v.type for v in inputs], [self._weights[w] for w in weights], frozen)
         except GraphError as error:
-            raise GraphError(f"{self._name}: {op} in {scope or 'the top scope'}: {error}") from None
+            raise self._error(op, str(error)) from None
         outputs = tuple(Value(f"v{len(self._types) + i}", t) for i, t in enumerate(types))
         for value in outputs:
             self._types[value.name] = value.type

@@ -64,7 +64,7 @@ class RopeSpec:
     @property
     def turned(self) -> int:
         """How many elements of a head turn."""
-        return self.rotary_dim or self.head_dim
+        return self.head_dim if self.rotary_dim is None else self.rotary_dim
 
     def to_attrs(self) -> dict[str, object]:
         """As node attributes."""

@@ -40,6 +40,7 @@ def resolve(model: str) -> Path:
 def _fetch_repository(repository: str) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
+    _logger.info("%s: no such folder here; asking the Hugging Face hub", repository)
     try:
         files = HfApi().list_repo_files(repository)
     except _hub_errors() as error:

@@ -1,28 +1,48 @@
 """The plugin API: the only part of core, with the graph and the weight formats, that a platform may import.
 
-Start reading at `contract`; then `step` (what passes while serving), `info` and `limits` (what a platform declares), `negotiate`
-(how it answers for a model) and `reference` (what it can start from).
+Start reading at `contract`; then `step` (what passes while serving), `info` and `limits` (what a platform declares),
+`negotiate` (how it answers for a model) and `reference` (what it can start from).
 """
 
 from octavo.config import Settings
 from octavo.errors import DeviceOutOfMemory, PlatformUnavailable, UnsupportedFeature
 from octavo.platform.buckets import Bucket, BucketPolicy, BucketSet, powers_up_to
 from octavo.platform.contract import (
-    Communicator, Device, Executable, KVLayout, KVStore, MemoryReport, Platform, Progress, Rank, Sampler,
+    Communicator,
+    Device,
+    Executable,
+    KVLayout,
+    KVStore,
+    MemoryReport,
+    Platform,
+    Progress,
+    Rank,
+    Sampler,
 )  # fmt: skip
 from octavo.platform.hookspecs import hookimpl
 from octavo.platform.info import CONTRACT, Capabilities, DeviceInfo, PlatformInfo, Probe
 from octavo.platform.limits import Limits
 from octavo.platform.negotiate import (
-    Decision, ModelFacts, Plan, PlanRequest, Unsupported, negotiate_by_declaration,
+    Decision,
+    ModelFacts,
+    Plan,
+    PlanRequest,
+    Unsupported,
+    negotiate_by_declaration,
 )  # fmt: skip
-from octavo.platform.reference import ReferenceDevice, ReferenceExecutable, ReferenceKVStore
-from octavo.platform.step import SamplingBatch, Samples, StepInput, StepOutput
+from octavo.platform.reference import (
+    REFERENCE_CAPABILITIES,
+    ReferenceDevice,
+    ReferenceExecutable,
+    ReferenceKVStore,
+)  # fmt: skip
+from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 
 __all__ = [
-    "CONTRACT", "Bucket", "BucketPolicy", "BucketSet", "Capabilities", "Communicator", "Decision", "Device", "DeviceInfo",
-    "DeviceOutOfMemory", "Executable", "KVLayout", "KVStore", "Limits", "MemoryReport", "ModelFacts", "Plan", "PlanRequest", "Platform",
-    "PlatformInfo", "PlatformUnavailable", "Probe", "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable", "ReferenceKVStore",
-    "Sampler", "Samples", "SamplingBatch", "Settings", "StepInput", "StepOutput", "Unsupported", "UnsupportedFeature", "hookimpl",
+    "CONTRACT", "REFERENCE_CAPABILITIES", "Bucket", "BucketPolicy", "BucketSet", "Capabilities", "Communicator",
+    "Decision", "Device", "DeviceInfo", "DeviceOutOfMemory", "Executable", "KVLayout", "KVStore", "Limits",
+    "MemoryReport", "ModelFacts", "Plan", "PlanRequest", "Platform", "PlatformInfo", "PlatformUnavailable", "Probe",
+    "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable", "ReferenceKVStore", "Sampler", "Samples",
+    "SamplingBatch", "Settings", "StepInput", "StepOutput", "Unsupported", "UnsupportedFeature", "hookimpl",
     "negotiate_by_declaration", "powers_up_to",
 ]  # fmt: skip

@@ -1,11 +1,23 @@
 """The protocols: what core calls on a platform, and when.
 
-A plugin implements `Platform` and `Device`; it may take `Executable` and `KVStore` from `octavo.platform.reference` until
-it has its own. Every member is required: what a platform cannot do is a field of its `Capabilities`, not a missing method.
+A plugin implements `Platform` and `Device`; it may take `Executable` and `KVStore` from `octavo.platform.reference`
+until it has its own. Every member is required: what a platform cannot do is a field of its `Capabilities`, not a
+missing method.
 
-Processes and phases: ``info``, ``probe``, ``capabilities`` and ``negotiate`` are called in any process, before and without
-``open``; they must be quick and import no vendor SDK. Only ``open`` may touch the device, once per rank, in the process
-that serves. All calls on a device and on what it made come from one thread at a time.
+The order of calls, each in its process and none skipped but where it says so:
+
+    ===============================  =============================================================================
+    any process, any number of times ``info``, ``probe``, ``capabilities``, ``negotiate``: quick, and no vendor SDK
+                                     is imported
+    the process that serves, once    ``open``, then on its device ``memory``, ``load``, ``compile`` for each bucket,
+    for each rank                    ``memory`` again, ``allocate_kv``, ``sampler``
+    while serving                    ``submit`` and ``collect``, over and over; ``health`` after a step that raised
+    at the end                       `KVStore.close`, `Device.close`; after a failed start `Device.close` alone
+    ===============================  =============================================================================
+
+Calls on one device and on what it made never overlap, but they may come from different threads: a device is opened in
+one and serves in another. An exception that is not an `octavo.errors.OctavoError` counts as a bug of the plugin; it is
+reported with its traceback.
 """
 
 from __future__ import annotations
@@ -21,16 +33,20 @@ from octavo.graph import Graph
 from octavo.platform.buckets import Bucket
 from octavo.platform.info import Capabilities, PlatformInfo, Probe
 from octavo.platform.negotiate import Plan, PlanRequest, Unsupported
-from octavo.platform.step import SamplingBatch, Samples, StepInput, StepOutput
+from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 from octavo.quant import WeightTensor
 
 Progress = Callable[[str, int, int], None]
-"""Called with (what, done, total) during long work; total is in the same unit as done."""
+"""Called with (what, done, total) during long work, ``what`` in the words of a progress bar ("loading weights").
+``done`` and ``total`` have the same unit; the last call has them equal."""
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Which part of a model a device runs: its index, of how many. ``device`` selects among those the probe listed."""
+    """Which part of a model a device runs: its ``index``, of ``count`` ranks.
+
+    ``device`` is an index into `Probe.devices`.
+    """
 
     index: int = 0
     count: int = 1
@@ -39,7 +55,10 @@ class Rank:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Device memory in bytes. ``free`` is what an allocation could get now."""
+    """Device memory in bytes.
+
+    ``total`` is what ``memory_utilization`` is a part of, ``free`` what an allocation could get now.
+    """
 
     total: int
     free: int
@@ -49,8 +68,12 @@ class MemoryReport:
 class KVLayout:
     """The shape of the block pool.
 
-    A block holds the keys and values of ``block_size`` tokens in the layers of one KV group; the pool has ``slots`` layer
-    tensors, so that any block can serve any group. Block 0 is the null block: padding reads it, nobody owns it.
+    A block holds the keys and values of ``block_size`` tokens in the layers of one KV group; the pool has ``slots``
+    layer tensors, so that any block can serve any group: layer i of the graph lives in tensor ``graph.kv[i].slot``,
+    under the block ids of table ``graph.kv[i].group``. Block 0 is the null block: padding reads it, nobody owns it,
+    nothing is written to it.
+
+    ``dtype`` is of `octavo.platform.info.KV_DTYPES`. How a device arranges a block inside is its own affair.
     """
 
     block_size: int
@@ -61,52 +84,71 @@ class KVLayout:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block over all slots, keys and values."""
+        """Bytes of one block over all slots, keys and values; core sizes the pool by it."""
         element = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}[self.dtype]
         return 2 * self.slots * self.block_size * self.kv_heads * self.head_dim * element
 
 
 class KVStore(Protocol):
-    """The block pool on a device. Core decides which block means what; the store only holds and moves them."""
+    """The block pool on a device. Core decides which block means what; the store only holds and moves them.
+
+    What a block holds before it is written is undefined, and a freed block keeps what it held: attention must let
+    nothing through from beyond a row's context, not even as 0 * NaN.
+    """
 
     layout: KVLayout
     blocks: int
-    """Number of blocks, the null block included."""
+    """Number of blocks, the null block included; ids are 0 to ``blocks - 1``."""
 
     def read_block(self, block: int) -> npt.NDArray[Any]:
-        """A host copy of one block, [2, slots, block_size, kv_heads, head_dim] (keys, then values), float32."""
+        """A host copy of one block, float32 [2, slots, block_size, kv_heads, head_dim]: keys, then values.
+
+        Tests compare by it, and later the tiers below the device are filled through it. Waits for the steps in flight.
+        """
 
     def write_block(self, block: int, data: npt.NDArray[Any]) -> None:
-        """Set one block from an array as `read_block` gives it."""
+        """Set one block from an array as `read_block` gives it, rounded to the layout's dtype."""
 
     def close(self) -> None:
-        """Free the memory. No step may be in flight."""
+        """Free the memory. No step is in flight, and none follows."""
 
 
 class Executable(Protocol):
     """A model compiled for one bucket."""
 
-    def submit(self, step: StepInput, kv: KVStore) -> object:
-        """Start a step and return a ticket, at once where the device works on its own.
+    def submit(self, step: StepInput, kv: Any) -> object:
+        """Start a step in this bucket and return a ticket, at once where the device works on its own.
 
-        The step's arrays are the caller's again when `submit` returns. Steps take effect in the order of their submission.
+        ``kv`` is what the device's `Device.allocate_kv` returned. The step's arrays are the caller's again when
+        `submit` returns. Steps take effect in the order of their submission: block copies first, then each layer
+        writes the keys and values of the step's tokens before its attention reads.
+
+        Core may submit a step before it has collected the one before. A step that raises, here or in `collect`, may
+        have made its copies and written its own slots, and nothing else; its rows run again unless `Device.health` is
+        bad.
         """
 
     def collect(self, ticket: Any) -> StepOutput:
-        """Wait for a step. Each ticket is collected once, in the order of submission. Errors of the step surface here."""
+        """Wait for a step and return what it brings. Each ticket is collected once, in the order of submission.
+
+        The arrays are the caller's, who may overwrite them; the device does not touch them until the next `collect`.
+        """
 
 
 class Sampler(Protocol):
-    """Chooses tokens from logits. The reference is `octavo.runner.sampler.HostSampler`: same seeds, same tokens."""
+    """Chooses tokens from logits. The meaning is in `octavo.platform.step.SamplingBatch`: same seeds, same tokens."""
 
     def sample(self, logits: npt.NDArray[np.float32], batch: SamplingBatch) -> Samples:
-        """One token per draw from ``logits`` [S, V], which may be overwritten."""
+        """One token per draw from ``logits`` [S, V] in host memory, which may be overwritten. Called after
+        `Executable.collect`.
+        """
 
 
 class Communicator(Protocol):
     """Collectives among the ranks of one group, over host arrays; every rank calls the same ones in the same order.
 
-    Results are equal on all ranks, bit for bit. A rank that dies makes the others raise within the group's timeout.
+    Results are equal on all ranks, bit for bit, and are the caller's own. A rank that dies makes the others raise
+    within the group's timeout.
     """
 
     rank: int
@@ -119,13 +161,13 @@ class Communicator(Protocol):
         """The ranks' arrays joined along the first axis, in rank order."""
 
     def reduce_scatter(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """This rank's equal share, along the first axis, of the sum."""
+        """This rank's equal share, along the first axis, of the sum. The axis is a multiple of ``size``."""
 
     def all_to_all(self, parts: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """Part i goes to rank i; returns what each rank sent here, in rank order."""
+        """``size`` parts, part i for rank i; returns what each rank sent here, in rank order."""
 
     def broadcast(self, x: npt.NDArray[Any], root: int) -> npt.NDArray[Any]:
-        """The root's array, on every rank."""
+        """The root's array, on every rank; the others' ``x`` has its shape and dtype."""
 
     def barrier(self) -> None:
         """Return once every rank has called it."""
@@ -138,35 +180,59 @@ class Device(Protocol):
     """One opened device."""
 
     def memory(self) -> MemoryReport:
-        """What there is now."""
+        """What there is now. Core asks before `load` and after the last `compile`; the pool is sized by the second
+        answer.
+        """
 
     def load(self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress) -> object:
-        """Take the graph's weights and return a handle that every `compile` shares.
+        """Take the graph's weights and return a handle that every `compile` is given. Called once.
 
-        ``weights`` reads lazily: fetch one tensor, convert it as the device likes, let go of it, so that loading needs
-        the model's own size and one tensor more. Raises UnsupportedFeature, DeviceOutOfMemory.
+        ``graph`` has been through `octavo.graph.fuse`; its activation dtype (``graph.dtype``) and the formats of its
+        weights are among those declared. ``weights`` has exactly the names of ``graph.weights`` and reads lazily:
+        fetch one tensor, convert it as the device likes, let go of it, so that loading needs the model's own size and
+        one tensor more. A tensor's bytes may be a read-only map of the checkpoint.
+
+        Raises UnsupportedFeature, or DeviceOutOfMemory saying how much was needed and how much is free.
         """
 
     def compile(self, graph: Graph, bucket: Bucket, weights: Any) -> Executable:
         """An executable of the graph for one bucket, over what `load` returned. Called before serving only.
 
-        Raises UnsupportedFeature naming the node or format that it cannot run; it must never run one wrong.
+        ``graph`` is the one that was loaded, with its symbols free; `octavo.graph.specialise` fixes them to the
+        bucket's sizes. Whatever a step needs besides the block pool must be allocated when this returns: core gives
+        the pool what `memory` then calls free. The pool's layout and length come with `allocate_kv`; what depends on
+        them is finished there.
+
+        Raises UnsupportedFeature naming the node or format that it cannot run (it must never run one wrong), or
+        DeviceOutOfMemory.
         """
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> KVStore:
-        """A pool of ``blocks`` blocks, the null block among them. Raises DeviceOutOfMemory."""
+        """A pool of ``blocks`` blocks, the null block among them. Called once, after the last `compile`.
+
+        Block size and dtype are those of the plan. Raises DeviceOutOfMemory.
+        """
 
     def sampler(self) -> Sampler | None:
-        """The device's own sampler for logits, or ``None`` to use the host's."""
+        """The device's own sampler for logits, or ``None`` to use the host's. Not used for steps that bring samples."""
 
     def communicator(self, group: Sequence[int]) -> Communicator:
-        """Collectives among the ranks of ``group``."""
+        """Collectives among the ranks of ``group``, ascending, this rank among them. Called only for models that span
+        several ranks.
+
+        Raises UnsupportedFeature for more ranks than `Capabilities.ranks`.
+        """
 
     def health(self) -> str | None:
-        """``None`` while the device works, else a sentence on what is wrong."""
+        """``None`` while the device works, else a sentence on what is wrong. Must not raise.
+
+        Asked after a step raised: ``None`` means that the next step can succeed, anything else ends the engine.
+        """
 
     def close(self) -> None:
-        """Free everything. The device is not used again."""
+        """Free everything, the pool and executables included. Called once; the device is not used again. Must not
+        raise.
+        """
 
 
 class Platform(Protocol):
@@ -177,13 +243,25 @@ class Platform(Protocol):
         """Who the platform is; constant."""
 
     def probe(self) -> Probe:
-        """Whether this machine can run it, and why or why not. Never raises."""
+        """Whether this machine can run it, and why or why not. Must not raise.
+
+        It may look at files and devices nodes, but must neither initialise the device nor import an SDK in this
+        process: an SDK that may abort, hang or take the device is asked in a subprocess with a timeout.
+        """
 
     def capabilities(self) -> Capabilities:
-        """What it can do; constant for a machine."""
+        """What it can do; constant for a machine. Also asked where `probe` says unavailable."""
 
     def negotiate(self, request: PlanRequest) -> Plan | Unsupported:
-        """What core should use for a model and settings, or a refusal. Pure: same request, same answer."""
+        """What core should use for a model and settings, or a refusal. `negotiate_by_declaration` is enough for most.
+
+        Pure: same request, same answer, and a request whose settings are a plan's gets that plan. What the user set
+        (not ``None``) stands in the plan unchanged, or is refused. Core compares, and treats a difference as the
+        plugin's bug.
+        """
 
     def open(self, rank: Rank) -> Device:
-        """Open a device. Raises PlatformUnavailable or DeviceOutOfMemory."""
+        """Open a device: the first call that may import the SDK and touch it.
+
+        Raises PlatformUnavailable if it cannot be had (busy, lost since the probe), or DeviceOutOfMemory.
+        """

@@ -4,6 +4,9 @@ A distribution names a module under the entry point group ``octavo.platforms``; 
 
     [project.entry-points."octavo.platforms"]
     acme = "octavo_acme.plugin"
+
+Each hook is called once per start-up, after the module was imported. What the import or a hook raises becomes the
+plugin's verdict in ``octavo platforms``.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import Any
 import pluggy
 
 from octavo.platform.contract import Platform
+
+__all__ = ["ENTRY_POINT_GROUP", "hookimpl", "octavo_models", "octavo_platforms"]
 
 PROJECT = "octavo"
 ENTRY_POINT_GROUP = "octavo.platforms"
@@ -29,4 +34,7 @@ def octavo_platforms() -> Iterable[Platform]:  # type: ignore[empty-body]
 
 @hookspec
 def octavo_models() -> Iterable[Any]:  # type: ignore[empty-body]
-    """Model families (`octavo.models.Family`) that this plugin adds to the built-in ones."""
+    """Model families (`octavo.models.Family`) that this plugin adds to the built-in ones.
+
+    A plugin of models, unlike one of platforms, imports `octavo.models` as well.
+    """

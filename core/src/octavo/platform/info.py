@@ -31,12 +31,12 @@ _VERSION = re.compile(r"\d+\.\d+")
 class PlatformInfo:
     """Who a platform is. Raises PlatformError for a name that could not be typed or a kind that there is not.
 
-    ``name`` is what people give to ``--platform``: lower-case letters, digits, ``-`` and ``_``. Give the entry point the
-    same name: it stands for the platform where the plugin cannot be imported.
-    ``version`` is the plugin's own. ``kind`` is ``host`` for the machine's own processors, ``accelerator`` for anything
-    attached to it: the one available accelerator is preferred to the host.
-    ``contract`` has, for each facet of `CONTRACT` that the plugin uses, the lowest version it works with. Write the numbers out; copied
-    from `CONTRACT` they would always claim to fit.
+    ``name`` is what people give to ``--platform``: lower-case letters, digits, ``-`` and ``_``. Give the entry point
+    the same name: it stands for the platform where the plugin cannot be imported. ``version`` is the plugin's own.
+    ``kind`` is ``host`` for the machine's own processors, ``accelerator`` for anything attached to it: the one
+    available accelerator is preferred to the host. ``contract`` has, for each facet of `CONTRACT` that the plugin
+    uses, the lowest version it works with. Write the numbers out; copied from `CONTRACT` they would always claim to
+    fit.
     """
 
     name: str
@@ -48,7 +48,8 @@ class PlatformInfo:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise PlatformError(
-                f"a platform cannot be called {self.name!r}; use lower-case letters, digits, - and _, a letter or digit first"
+                f"a platform cannot be called {self.name!r}; use lower-case letters, digits, - and _, "
+                "with a letter or digit first"
             )
         if self.kind not in ("host", "accelerator"):
             raise PlatformError(f"platform {self.name}: kind must be host or accelerator, not {self.kind!r}")
@@ -89,9 +90,9 @@ class DeviceInfo:
 class Probe:
     """A platform's verdict on this machine.
 
-    ``reason`` is shown to people after the platform's name: what was found ("2 Acme One, driver 4.1"), or what is missing
-    and how to get it ("the driver is not loaded; modprobe acme"). ``devices`` lists what was found; `Rank.device` is an
-    index into it.
+    ``reason`` is shown to people after the platform's name: what was found ("2 Acme One, driver 4.1"), or what is
+    missing and how to get it ("the driver is not loaded; modprobe acme"). ``devices`` lists what was found;
+    `Rank.device` is an index into it.
     """
 
     available: bool
@@ -103,13 +104,14 @@ class Probe:
 class Capabilities:
     """What a platform can do. Defaults are conservative: what is not declared is refused at start-up.
 
-    What is declared is proven by the conformance suite, so declare no more than works. Raises PlatformError if a list is
-    empty or names something that core does not know.
+    What is declared is proven by the conformance suite, so declare no more than works. Raises PlatformError if a list
+    is empty or names something that core does not know.
     """
 
     ops: frozenset[str] = frozenset()
-    """Ops of the dialect (`octavo.graph.OPS`) that it runs, with all their optional inputs and attributes but those in
-    ``attention``. `octavo.graph.fuse` makes no op that an unfused graph lacks, but it does use their optional inputs."""
+    """Ops of the dialect (`octavo.graph.OPS`) that it runs, with all their optional inputs and attributes but those
+    in ``attention``. `octavo.graph.fuse` makes no op that an unfused graph lacks, but it does use their optional
+    inputs."""
     weight_formats: frozenset[str] = frozenset({"f32"})
     """Weight formats (`octavo.quant.FORMATS`) that it can load. Loading may dequantise or repack."""
     dtypes: tuple[str, ...] = ("f32",)

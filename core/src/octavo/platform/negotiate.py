@@ -27,7 +27,8 @@ class ModelFacts:
     ops: frozenset[str]
     """Ops of its graph, names from `octavo.graph.OPS`."""
     weight_formats: frozenset[str]
-    """Formats of its weights as stored, names from `octavo.quant.FORMATS`. Vectors are often f32 beside quantized matrices."""
+    """Formats of its weights as stored, names from `octavo.quant.FORMATS`. Vectors are often f32 beside quantized
+    matrices."""
     attention: frozenset[str]
     """Of `octavo.platform.info.ATTENTION_FEATURES`, those it uses."""
     head_dim: int
@@ -39,7 +40,10 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The question put to a platform. ``settings`` has ``None`` for what the user left open; ``ranks`` devices share the model."""
+    """The question put to a platform.
+
+    ``settings`` has ``None`` for what the user left open; ``ranks`` devices share the model.
+    """
 
     model: ModelFacts
     settings: Settings
@@ -50,8 +54,9 @@ class PlanRequest:
 class Unsupported:
     """A refusal. It reads "FEATURE is not supported: REASON; SUGGESTION (KNOB)", after the platform's name.
 
-    ``feature`` is the thing with its value ("block_size 48"), ``reason`` names the limit ("acme has 16, 32"), ``knob`` is the
-    flag of the setting that asked for it ("--block-size"; empty if the model did), ``suggestion`` what to do instead ("choose 16, 32").
+    ``feature`` is the thing with its value ("block_size 48"), ``reason`` names the limit ("acme has 16, 32"),
+    ``knob`` is the flag of the setting that asked for it ("--block-size"; empty if the model did), ``suggestion``
+    what to do instead ("choose 16, 32").
     """
 
     feature: str
@@ -67,7 +72,9 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Decision:
-    """One setting that the plan gave another value than core's default, by whom (a platform's name, or core) and why."""
+    """One setting that the plan gave another value than core's default, by whom (a platform's name, or core) and
+    why.
+    """
 
     setting: str
     value: object
@@ -80,11 +87,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every choice made: what core will use. The fields that `Settings` has too hold what the user set, where it was set.
+    """Every choice made: what core will use. The fields that `Settings` has too hold what the user set, where it was
+    set.
 
-    ``max_model_len``, ``max_num_seqs`` and ``max_num_batched_tokens`` are within ``limits``, and each row has room for a token in a step.
-    ``memory_utilization`` is the part of the device's memory that weights and cache may take. ``max_model_len`` may still shrink to what
-    the cache can hold, if nobody set it. Core compiles one executable for each bucket of ``limits``.
+    ``max_model_len``, ``max_num_seqs`` and ``max_num_batched_tokens`` are within ``limits``, and each row has room
+    for a token in a step. ``memory_utilization`` is the part of the device's memory that weights and cache may take.
+    ``max_model_len`` may still shrink to what the cache can hold, if nobody set it. Core compiles one executable for
+    each bucket of ``limits``.
     """
 
     dtype: str
@@ -107,9 +116,10 @@ def negotiate_by_declaration(
 ) -> Plan | Unsupported:
     """The plan that follows from what a platform declares, or the first conflict found.
 
-    ``name`` is the platform's, for messages; ``defaults`` are its preferences for what the user left open, bent to its limits and to the
-    model where they go beyond. Sizes are bounded by ``limits``, and by its largest static buckets if it has any. A platform whose
-    buckets depend on the sizes calls this without buckets first, and adds them to the plan::
+    ``name`` is the platform's, for messages; ``defaults`` are its preferences for what the user left open, bent to
+    its limits and to the model where they go beyond. Sizes are bounded by ``limits``, and by its largest static
+    buckets if it has any. A platform whose buckets depend on the sizes calls this without buckets first, and adds
+    them to the plan::
 
         plan = negotiate_by_declaration(request, NAME, CAPABILITIES, LIMITS)
         if isinstance(plan, Unsupported):
@@ -129,7 +139,9 @@ def negotiate_by_declaration(
     ):
         value = _first(getattr(request.settings, setting), getattr(defaults, setting), allowed[0])
         if value not in allowed:
-            return Unsupported(f"{setting} {value}", f"{name} has {_list(allowed)}", flag(setting), f"choose {_list(allowed)}")
+            return Unsupported(
+                f"{setting} {value}", f"{name} has {_list(allowed)}", flag(setting), f"choose {_list(allowed)}"
+            )
         chosen[setting] = value
     block_size: int = chosen["block_size"]
     if limits.max_volume is not None and limits.max_volume < block_size:
@@ -146,7 +158,9 @@ def negotiate_by_declaration(
             preference = min(preference, default)  # the model has no more positions
         size = asked if asked is not None else _within(limit, _first(preference, default))
         if _within(limit, size) != size:
-            return Unsupported(f"{setting} {size}", f"{name} takes at most {limit}", flag(setting), f"set at most {limit}")
+            return Unsupported(
+                f"{setting} {size}", f"{name} takes at most {limit}", flag(setting), f"set at most {limit}"
+            )
         if asked is None and size != default:
             why = "its limit" if size == limit else "its preference"
             decisions.append(Decision(setting, size, name, f"{why}; the default is {default}"))
@@ -235,7 +249,9 @@ def _fit_rows_to_tokens(plan: Plan, settings: Settings, name: str) -> Plan | Uns
 
 
 def check_plan(plan: Plan, settings: Settings) -> str | None:
-    """Core's own check of a plugin's plan: a sentence if it changed what the user set or cannot be run, else ``None``."""
+    """Core's own check of a plugin's plan: a sentence if it changed what the user set or cannot be run, else
+    ``None``.
+    """
     for name in (f.name for f in fields(Settings)):
         asked = getattr(settings, name)
         if asked is not None and getattr(plan, name) != asked:

@@ -1,7 +1,7 @@
 """The reference device: a whole platform's inside in numpy, float32, on the host.
 
-It is what a new plugin starts from: return `ReferenceDevice` from ``open`` and the first token comes out; then replace
-`load`, `compile` and the store by the device's own, one at a time. It is slow and right.
+It is what a new plugin starts from: return `ReferenceDevice` from ``open`` and the first token comes out; then
+subclass it and replace `load`, `compile` and the store by the device's own, one at a time. It is slow and right.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from octavo.platform.info import Capabilities
 from octavo.platform.step import StepInput, StepOutput
 from octavo.quant import FORMATS, WeightTensor, dequantise
 
-CAPABILITIES = Capabilities(
+REFERENCE_CAPABILITIES = Capabilities(
     ops=frozenset(OPS),
     weight_formats=frozenset(FORMATS),
     block_sizes=(16, 1, 2, 4, 8, 32, 64, 128, 256),
     attention=frozenset({"window", "softcap", "sinks", "bidirectional"}),
 )
-"""What the reference device can do: everything, in float32."""
+"""What the reference device can do: everything, in float32. A platform that starts from it declares no more."""
 
 
 class ReferenceKVStore:
-    """A block pool in host memory. Its pages take memory only once they are written."""
+    """A block pool in host memory, per slot two arrays [blocks, block_size, kv_heads, head_dim].
+
+    Its pages take memory only once they are written. Raises UnsupportedFeature for a dtype that is not f32, and
+    DeviceOutOfMemory if the system refuses.
+    """
 
     def __init__(self, layout: KVLayout, blocks: int) -> None:
+        _require_f32("kv_cache_dtype", layout.dtype)
         self.layout = layout
         self.blocks = blocks
         shape = (blocks, layout.block_size, layout.kv_heads, layout.head_dim)
@@ -40,7 +45,10 @@ class ReferenceKVStore:
             self.keys = [np.zeros(shape, np.float32) for _ in range(layout.slots)]
             self.values = [np.zeros(shape, np.float32) for _ in range(layout.slots)]
         except MemoryError as error:
-            raise DeviceOutOfMemory(f"a KV pool of {blocks * layout.block_bytes} bytes: {error}") from error
+            raise DeviceOutOfMemory(
+                f"there is no memory for a KV pool of {blocks * layout.block_bytes / 2**30:.2f} GiB; "
+                f"lower --memory-utilization ({error})"
+            ) from error
 
     def read_block(self, block: int) -> npt.NDArray[Any]:
         """See `KVStore.read_block`."""
@@ -58,7 +66,10 @@ class ReferenceKVStore:
 
 
 class ReferenceExecutable:
-    """Runs a graph in numpy. The work is done in `submit`; `collect` hands it over."""
+    """Runs a graph in numpy, over the float32 arrays of its weights, and brings its output ``logits``.
+
+    The work is done in `submit`; `collect` hands it over.
+    """
 
     def __init__(self, graph: Graph, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
         self._interpreter = Interpreter(graph, weights)
@@ -109,7 +120,7 @@ class LocalCommunicator:
 
 
 class ReferenceDevice:
-    """The host's memory and numpy as a device. ``memory`` reports the bytes there are."""
+    """The host's memory and numpy as a device. ``memory`` is called for `Device.memory`."""
 
     def __init__(self, memory: Callable[[], MemoryReport]) -> None:
         self.memory = memory
@@ -117,7 +128,8 @@ class ReferenceDevice:
     def load(
         self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress
     ) -> dict[str, npt.NDArray[np.float32]]:
-        """Dequantise every weight to float32; needs that size and one stored tensor more."""
+        """Every weight as float32, by name; needs that size and one stored tensor more. See `Device.load`."""
+        _require_f32("dtype", graph.dtype)
         loaded = {}
         for done, name in enumerate(graph.weights):
             progress("loading weights", done, len(graph.weights))
@@ -127,9 +139,12 @@ class ReferenceDevice:
 
     def compile(self, graph: Graph, bucket: Bucket, weights: Any) -> ReferenceExecutable:
         """See `Device.compile`; the interpreter runs any sizes, so the bucket changes nothing."""
-        unknown = sorted({n.op for n in graph.nodes} - set(OPS))
-        if unknown:
-            raise UnsupportedFeature(f"op {', '.join(unknown)} is not in the dialect", feature=unknown[0])
+        for node in graph.nodes:
+            if node.op not in OPS:
+                raise UnsupportedFeature(
+                    f"op {node.op} of node {node.scope or '(top)'} -> {', '.join(node.outputs)} is not in the dialect",
+                    feature=f"op {node.op}",
+                )
         return ReferenceExecutable(graph, weights)
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> ReferenceKVStore:
@@ -141,7 +156,7 @@ class ReferenceDevice:
         return None
 
     def communicator(self, group: Sequence[int]) -> Communicator:
-        """A group of one; UnsupportedFeature for more."""
+        """A group of one; UnsupportedFeature for more. See `Device.communicator`."""
         if len(group) != 1:
             raise UnsupportedFeature(f"the reference device spans 1 rank, not {len(group)}", feature="ranks")
         return LocalCommunicator()
@@ -152,3 +167,12 @@ class ReferenceDevice:
 
     def close(self) -> None:
         """Nothing is held beyond what was handed out."""
+
+
+def _require_f32(setting: str, dtype: str) -> None:
+    if dtype != "f32":
+        raise UnsupportedFeature(
+            f"{setting} {dtype} is not supported by the reference device, which computes in f32; declare f32 alone, or "
+            "bring a device of your own",
+            feature=f"{setting} {dtype}",
+        )

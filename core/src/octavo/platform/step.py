@@ -1,7 +1,10 @@
 """The step: all that passes between core and a device while serving. Host values only.
 
 Shape legend: T tokens, R rows, S logits rows, D draws, B blocks per row, G KV groups, C copies; V vocabulary.
-A step in a static bucket arrives padded to it (see `octavo.platform.buckets.Bucket`).
+``Ints`` are int32, ``Floats`` float32; every array is C-contiguous.
+
+A step in a static bucket arrives padded to it in T, R, S and B (see `octavo.platform.buckets.Bucket` for what padding
+holds). D and C are never padded: they are work for the host or for a loop, and may be 0.
 """
 
 from __future__ import annotations
@@ -20,32 +23,41 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SamplingBatch:
-    """How to choose tokens: one entry per draw. Semantics: `octavo.sampling.SamplingParams`, `octavo.runner.sampler`.
+    """How to choose tokens: one entry per draw. The meaning is that of `octavo.runner.sampler`, draw by draw, and the
+    uniform numbers are those of `octavo.runner.philox`; read both before you write a sampler.
 
-    Several draws may read one logits row (the n samples of a request). A draw with a ``target`` of 0 or more
-    chooses that token and is made for its logprobs alone.
+    Several draws may read one logits row (the n samples of a request), and some rows none (padding). A draw with a
+    ``target`` of 0 or more chooses that token and is made for its logprobs alone.
     """
 
     row: Ints
-    """[D] logits row of each draw."""
+    """[D] logits row of each draw, below S."""
     target: Ints
     """[D] token to score, or -1 to sample."""
     temperature: Floats
+    """[D] 0: the most probable token, the smallest id among equals."""
     top_k: Ints
     """[D] 0: all."""
     top_p: Floats
+    """[D] 1: all."""
     min_p: Floats
+    """[D] 0: all."""
     repetition: Floats
+    """[D] 1: none."""
     presence: Floats
+    """[D] 0: none."""
     frequency: Floats
+    """[D] 0: none."""
     seed: npt.NDArray[np.uint64]
+    """[D] the request's."""
     sample_index: Ints
+    """[D] which of the request's n sequences is drawn for."""
     position: Ints
     """[D] index in its sequence of the token to be drawn: the counter of its random number."""
     logprobs: Ints
     """[D] alternatives to report, -1: no logprobs at all."""
     bias: tuple[Ints, Ints, Floats]
-    """Sparse (draw, token, value) added to the logits; -inf forbids a token."""
+    """Sparse (draw, token, value), each of one length, added to the logits; -inf forbids a token."""
     history: tuple[Ints, Ints, Ints]
     """(starts [D + 1], prompt lengths [D], tokens): the sequence of each draw that has a penalty, empty for others."""
     plain_greedy: bool
@@ -61,43 +73,55 @@ class SamplingBatch:
 class Samples:
     """The tokens of a step, draw by draw, and the logprobs asked for.
 
-    ``failed[d]`` marks a draw whose logits were not finite; its token means nothing. ``top_ids`` and
-    ``top_logprobs`` are [D, K], K the most that any draw asked for; ``None`` if none did.
+    Logprobs are of the raw logits, before bias, penalties and temperature. The four arrays are ``None`` if no draw
+    asked for any, and mean nothing for a draw that did not.
     """
 
     tokens: Ints
+    """[D]"""
     failed: npt.NDArray[np.bool_]
+    """[D] the draw's logits were not finite, or every token was forbidden; its token means nothing."""
     logprobs: Floats | None = None
+    """[D] of the chosen token"""
     ranks: Ints | None = None
+    """[D] of the chosen token; 1 is the most probable"""
     top_ids: Ints | None = None
+    """[D, K] the most probable tokens in falling order, K the most that any draw asked for"""
     top_logprobs: Floats | None = None
+    """[D, K]"""
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """One step of any mix of rows; see `octavo.graph.ir.step_inputs` for what the arrays mean."""
+    """One step of any mix of rows. Row r has the tokens ``query_starts[r] : query_starts[r + 1]``, which are the last
+    of its ``context_lens[r]``; those before are in the cache already.
+    """
 
     tokens: Ints
-    """[T]"""
+    """[T] ids, below the vocabulary's size"""
     positions: Ints
-    """[T]"""
+    """[T] of each token in its sequence, from 0"""
     query_starts: Ints
-    """[R + 1]"""
+    """[R + 1] ascending from 0; tokens from ``query_starts[R]`` on are padding"""
     context_lens: Ints
-    """[R] tokens of each row after this step"""
+    """[R] tokens of each row after this step; 0 for a padding row"""
     slots: Ints
-    """[G, T] block * block_size + offset, -1: do not write"""
+    """[G, T] where each token's key and value go: block * block_size + offset, -1: nowhere"""
     block_tables: Ints
-    """[G, R, B]; 0, the null block, where there is none"""
+    """[G, R, B] the blocks of each row in order, every entry below the number of blocks in the pool: 0, the null block,
+    where the group's window has left one and where the row has none. Nothing may come of what lies beyond
+    ``context_lens``."""
     sample_rows: Ints
-    """[S] index into the step's tokens"""
+    """[S] index into the step's tokens of each logits row; ascending, but for padding, which is 0"""
     copies: Ints
-    """[C, 2] (source, destination) blocks, copied in order before anything is written"""
+    """[C, 2] (source, destination) blocks, every slot of them, copied one after the other before anything is written"""
     sampling: SamplingBatch
+    """How to choose tokens from the logits; for devices that sample."""
     bucket: Bucket
+    """The bucket whose executable is asked."""
 
     def graph_inputs(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by the names that graphs use."""
+        """The arrays by the names that graphs use (`octavo.graph.step_inputs`)."""
         return {
             "tokens": self.tokens,
             "positions": self.positions,
@@ -111,11 +135,11 @@ class StepInput:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step brings back: samples from a device that samples, else logits [S, V] in host memory.
-
-    ``device_seconds`` is the device's own time for the step, where it is known.
-    """
+    """What a step brings back: ``samples`` from a device that samples (`Capabilities.sampling`), else ``logits``."""
 
     logits: Floats | None = None
+    """[S, V] in host memory; padding rows hold anything, finite or not."""
     samples: Samples | None = None
+    """For all D draws; the logits are not looked at then."""
     device_seconds: float | None = None
+    """The device's own time for the step, where it is known."""

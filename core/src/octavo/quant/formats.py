@@ -39,8 +39,7 @@ class WeightFormat:
         """Bytes of one row of ``columns`` weights; CheckpointError if the row is no whole number of blocks."""
         if columns % self.block_elements:
             raise CheckpointError(
-                f"a row of {columns} weights is no whole number of {self.name} blocks "
-                f"of {self.block_elements}"
+                f"a row of {columns} weights is no whole number of {self.name} blocks of {self.block_elements}"
             )
         return columns // self.block_elements * self.block_bytes
 

@@ -17,6 +17,7 @@ from octavo.platform.buckets import Bucket
 from octavo.platform.step import Floats, Ints, SamplingBatch, StepInput
 from octavo.runner.plan import NewRow, StepPlan
 
+_INT32_MAX = 2**31 - 1
 _NO_TOKENS = np.zeros(0, np.int32)
 _NO_BIAS = (_NO_TOKENS, _NO_TOKENS, np.zeros(0, np.float32))
 
@@ -28,6 +29,8 @@ class _Row:
     slot: int
     new: NewRow
     length: int
+    blocks: int
+    """Entries of its tables that were ever written."""
     special: bool
     """Whether sampling from it needs more than temperature, top_k, top_p and min_p."""
 
@@ -54,6 +57,7 @@ class Batch:
         blocks = -(-(max_len + 1) // block_size)
         self._tokens = np.zeros((max_rows, max_len + 1), np.int32)
         self._tables = np.zeros((groups, max_rows, blocks), np.int32)
+        self._groups = np.arange(groups)[:, None]  # as an index; with a slice the result would not be C-contiguous
         self._temperature, self._top_p, self._min_p = (np.zeros(max_rows, np.float32) for _ in range(3))
         self._top_k = np.zeros(max_rows, np.int32)
         self._seed = np.zeros(max_rows, np.uint64)
@@ -65,25 +69,28 @@ class Batch:
         for gone in plan.released:
             row = self._rows.pop(gone, None)  # a row may be released before it ever ran
             if row is not None:
+                self._tables[:, row.slot, : row.blocks] = 0  # the next row of the slot may be shorter
                 self._free.append(row.slot)
         for new in plan.new:
             self._add(new)
         for update in plan.updates:
-            slot = self._rows[update.id].slot
-            self._tables[update.group, slot, update.start : update.start + len(update.blocks)] = update.blocks
+            row, end = self._rows[update.id], update.start + len(update.blocks)
+            self._tables[update.group, row.slot, update.start : end] = update.blocks
+            row.blocks = max(row.blocks, end)
 
     def _add(self, new: NewRow) -> None:
+        assert new.id not in self._rows, f"row {new.id} is new, but was not released"
         slot = self._free.pop()
         p = new.params
         special = bool(
             p.logit_bias or p.min_tokens or p.logprobs is not None or p.prompt_logprobs is not None or _penalised(new)
         )
-        self._rows[new.id] = _Row(slot, new, len(new.tokens), special)
+        self._rows[new.id] = _Row(slot, new, len(new.tokens), max(map(len, new.tables), default=0), special)
         self._tokens[slot, : len(new.tokens)] = new.tokens
         for group, table in enumerate(new.tables):
             self._tables[group, slot, : len(table)] = table
         self._temperature[slot], self._top_p[slot], self._min_p[slot] = p.temperature, p.top_p, p.min_p
-        self._top_k[slot] = max(p.top_k, 0)
+        self._top_k[slot] = min(max(p.top_k, 0), _INT32_MAX)  # far beyond any vocabulary
         self._seed[slot] = new.seed & 0xFFFFFFFFFFFFFFFF
         self._sample_index[slot] = new.sample_index
         self._greedy[slot], self._special[slot] = p.greedy, special
@@ -98,7 +105,8 @@ class Batch:
         contexts = computed + counts
         owner = np.repeat(slots, counts)
         positions = np.arange(starts[-1], dtype=np.int32) + np.repeat(computed - starts[:-1], counts)
-        at = self._tables[:, owner, positions // self._block_size]
+        block, offset = np.divmod(positions, self._block_size)
+        at = self._tables[self._groups, owner, block]
         draws = self._draws(plan, slots, starts, contexts)
         width = -(-int(contexts.max()) // self._block_size)
         step = StepInput(
@@ -106,8 +114,8 @@ class Batch:
             positions=positions,
             query_starts=starts,
             context_lens=contexts,
-            slots=at * self._block_size + positions % self._block_size,
-            block_tables=self._tables[:, slots, :width],
+            slots=at * self._block_size + offset,
+            block_tables=self._tables[self._groups, slots, :width],
             sample_rows=draws.sample_rows,
             copies=np.array(plan.copies, np.int32).reshape(-1, 2),
             sampling=draws.batch,
@@ -168,7 +176,8 @@ class Batch:
         target = np.full(draws, -1, np.int32)
         logprobs = np.full(draws, -1, np.int32)
         sample_index = self._sample_index[slots]
-        repetition, presence, frequency = np.ones(draws, np.float32), np.zeros(draws, np.float32), np.zeros(draws, np.float32)
+        repetition = np.ones(draws, np.float32)
+        presence, frequency = (np.zeros(draws, np.float32) for _ in range(2))
         biased: list[tuple[int, int, float]] = []
         histories: dict[int, tuple[int, Ints]] = {}
         for s in special:

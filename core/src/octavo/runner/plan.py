@@ -90,6 +90,7 @@ class StepResult:
     """Beside ``tokens`` where the row asked for logprobs."""
     prompt_logprobs: list[list[TokenLogprobs] | None]
     """Where asked for: the logprobs of the prompt tokens that follow the row's new tokens (positions computed + 1 …
-    computed + count, short of the prompt's end). Joined over chunks they cover all of the prompt but its first token."""
+    computed + count, short of the prompt's end). Joined over chunks they cover all of the prompt but its first token.
+    """
     failed: dict[str, str] = field(default_factory=dict)
     """Rows that cannot go on (their logits were not finite, say), with the reason."""

@@ -67,6 +67,7 @@ class Scheduler:
         self._in_flight: list[Request] | None = None
         self._arrivals = 0
         self._preemptions = 0
+        self._ended = False  # _running holds rows that are FINISHED
         self._suspects = 0  # unfinished rows with a `suspect_until`
         self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
 
@@ -106,9 +107,9 @@ class Scheduler:
         """
         rows = [r for r in self._families.get(request_id, ()) if index is None or r.index == index]
         for row in rows:
-            if row.status is RUNNING:
-                self._running.remove(row)
             self._end(row)
+        if self._ended:
+            self._settle(rows)
         return bool(rows)
 
     def metrics(self) -> SchedulerMetrics:
@@ -123,21 +124,21 @@ class Scheduler:
         if not self._families:
             return None
         batch = self._form_alone() if self._suspects else []
-        if batch:
-            pass
-        elif self.bounds.exclusive:
-            # They take turns, so that neither waits for the other to run dry.
-            first, second = _TURNS[self._prefill_next]
-            preemptions = self._preemptions
-            batch, kind = self._form(first), first
-            if not batch:
-                batch, kind = self._form(second, closed=self._preemptions > preemptions), second
-            self._prefill_next = kind == "decode"
-        else:
-            batch = self._form("mixed")
+        if not batch:
+            batch = self._form_in_turn() if self.bounds.exclusive else self._form("mixed")
         assert batch, "unfinished requests, and none that can run: Bounds.check() should have refused one"
         self._in_flight = batch
         return self._plan(batch)
+
+    def _form_in_turn(self) -> list[Request]:
+        """A step of prompt chunks, then one of decodes: neither waits for the other to run dry."""
+        first, second = _TURNS[self._prefill_next]
+        preemptions = self._preemptions
+        batch, kind = self._form(first), first
+        if not batch:
+            batch, kind = self._form(second, closed=self._preemptions > preemptions), second
+        self._prefill_next = kind == "decode"
+        return batch
 
     def _form(self, kind: Kind, *, closed: bool = False) -> list[Request]:
         """The rows of a step of this kind, each with its ``scheduled`` tokens and the slots for them."""
@@ -163,7 +164,7 @@ class Scheduler:
         return batch
 
     def _form_alone(self) -> list[Request]:
-        """A step of one suspect row: the running one, or else the one that waits at the head. Empty if that must wait."""
+        """A step of one suspect: the one that runs, or else the one that waits at the head. Empty if it must wait."""
         bounds = self.bounds
         room = _Room("mixed", bounds.tokens, bounds.spare_samples, bounds.prefill_rows)
         batch: list[Request] = []
@@ -343,7 +344,6 @@ class Scheduler:
         assert batch is not None and len(batch) == len(plan.rows), "the plan is not the one in flight"
         events: list[TokenEvent] = []
         failed = result.failed
-        ended = False
         for row, tokens, logprobs, scores in zip(
             batch, result.tokens, result.logprobs, result.prompt_logprobs, strict=True
         ):
@@ -351,7 +351,6 @@ class Scheduler:
                 continue  # aborted in flight
             if failed and row.id in failed:
                 events += self._end_choices(row, "error", failed[row.id])
-                ended = True
                 continue
             row.computed = computed = row.computed + row.scheduled
             row.pending -= row.scheduled
@@ -362,9 +361,7 @@ class Scheduler:
             if row.pending:
                 continue  # a chunk, and not the prompt's last
             if row.branches != 1:
-                first = self._first_tokens(row, tokens, logprobs)
-                events += first
-                ended = ended or any(event.finish_reason for event in first)
+                events += self._first_tokens(row, tokens, logprobs)
                 continue
             token = tokens[0]
             row.tokens.append(token)
@@ -376,14 +373,18 @@ class Scheduler:
             if row.prompt_logprobs is not None:
                 self._attach_scores(row, event)
             if token in row.stops or len(row.tokens) >= row.max_length:
-                ended = self._conclude(row, event) or ended
-        if ended:
-            self._running = [row for row in self._running if row.status is RUNNING]
-        if self._suspects:
-            for row in batch:
-                if row.suspect_until and row.computed >= row.suspect_until:
-                    self._clear(row)
+                self._conclude(row, event)
+        if self._ended or self._suspects:
+            self._settle(batch)
         return events
+
+    def _settle(self, batch: list[Request]) -> None:
+        """Forget rows that ended in the step, and clear suspects that got through it."""
+        self._running = [row for row in self._running if row.status is RUNNING]
+        self._ended = False
+        for row in batch:
+            if row.computed >= row.suspect_until:
+                self._clear(row)
 
     def fail(self, plan: StepPlan, message: str) -> list[TokenEvent]:
         """The plan could not be run, and nobody knows for which row's sake.
@@ -400,8 +401,8 @@ class Scheduler:
             if row.status is not RUNNING:
                 continue
             if len(batch) == 1:
-                self._running.remove(row)
                 events += self._end_choices(row, "error", message)
+                self._settle(batch)
                 continue
             self._suspects += not row.suspect_until
             row.suspect_until = row.computed + row.scheduled
@@ -446,14 +447,12 @@ class Scheduler:
 
     # -- endings -----------------------------------------------------------------------------------
 
-    def _conclude(self, row: Request, event: TokenEvent) -> bool:
+    def _conclude(self, row: Request, event: TokenEvent) -> None:
         """End the row if its last token does, and say so in the event."""
         reason = row.finish_reason(event.token_ids[-1])
-        if reason is None:
-            return False
-        event.finish_reason, event.stop_reason = reason
-        self._end(row)
-        return True
+        if reason is not None:
+            event.finish_reason, event.stop_reason = reason
+            self._end(row)
 
     def _end_choices(self, row: Request, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:
         """End the row, and with it all choices that would have forked from it, without a token."""
@@ -468,11 +467,12 @@ class Scheduler:
         return events
 
     def _end(self, row: Request) -> None:
-        """The row is FINISHED; a running one is taken out of ``_running`` by the caller."""
+        """The row is FINISHED. It stays in ``_running`` until `_settle`."""
         was_running = row.status is RUNNING
         row.status = Status.FINISHED
         self._clear(row)
         if was_running:
+            self._ended = True
             self._leave(row)
         else:
             self._waiting.bury()

@@ -10,12 +10,24 @@ import platform as host
 from importlib import metadata
 
 from octavo.platform import (
-    Capabilities, Device, DeviceInfo, Limits, Plan, PlanRequest, PlatformInfo, Probe, Rank, ReferenceDevice, Settings, Unsupported,
+    REFERENCE_CAPABILITIES,
+    Capabilities,
+    Device,
+    DeviceInfo,
+    Limits,
+    Plan,
+    PlanRequest,
+    PlatformInfo,
+    Probe,
+    Rank,
+    ReferenceDevice,
+    Settings,
+    Unsupported,
     negotiate_by_declaration,
-)  # fmt: skip
-from octavo.platform.reference import CAPABILITIES
-
+)
 from octavo_cpu.memory import host_memory
+
+CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
 
 DEFAULTS = Settings(max_num_seqs=64, memory_utilization=0.5)
 """What a machine that has other work to do is asked for: half of its memory, and rows that numpy can keep up with."""
@@ -27,7 +39,7 @@ class CpuPlatform:
     @property
     def info(self) -> PlatformInfo:
         """See `Platform.info`."""
-        return PlatformInfo("cpu", "Octavo", metadata.version("octavo-cpu"), "host")
+        return PlatformInfo("cpu", "Octavo", metadata.version("octavo-cpu"), "host", CONTRACT)
 
     def probe(self) -> Probe:
         """Always available: the program runs on it."""
@@ -37,11 +49,11 @@ class CpuPlatform:
 
     def capabilities(self) -> Capabilities:
         """See `Platform.capabilities`."""
-        return CAPABILITIES
+        return REFERENCE_CAPABILITIES
 
     def negotiate(self, request: PlanRequest) -> Plan | Unsupported:
         """See `Platform.negotiate`."""
-        return negotiate_by_declaration(request, "cpu", CAPABILITIES, Limits(), DEFAULTS)
+        return negotiate_by_declaration(request, "cpu", REFERENCE_CAPABILITIES, Limits(), DEFAULTS)
 
     def open(self, rank: Rank) -> Device:
         """See `Platform.open`."""

@@ -1,7 +1,6 @@
 """Where Octavo finds the platform (entry point group ``octavo.platforms``)."""
 
 from octavo.platform import Platform, hookimpl
-
 from octavo_cpu.platform import CpuPlatform
 
 

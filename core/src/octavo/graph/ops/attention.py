@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from octavo.graph.ir import KVLayerSpec, TensorType, WeightSpec
+from octavo.graph.ir import TensorType, WeightSpec
 from octavo.graph.ops.spec import Array, Attrs, Call, Case, Floats, OpSpec, Sizes, check, dtype_bytes, elements, number
 from octavo.graph.rope import RopeSpec, inverse_frequencies
 
 
 def _rope_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[TensorType, ...]:
     spec = RopeSpec.from_attrs(attrs)
-    check(spec.turned % 2 == 0 and spec.turned <= spec.head_dim, f"rotary_dim {spec.turned} is odd or too wide")
+    fits = 0 < spec.turned <= spec.head_dim and spec.turned % 2 == 0
+    check(fits, f"rotary_dim must be even and at most head_dim {spec.head_dim}, not {spec.turned}")
     for x in inputs[:2]:
         check(x.width % spec.head_dim == 0, f"{x} is no whole number of heads of {spec.head_dim}")
     return tuple(inputs[:2])
@@ -58,6 +59,8 @@ def _attention_infer(
     window = attrs.get("window")
     check(window is None or (isinstance(window, int) and window > 0), f"window must be positive, not {window!r}")
     check(all(w.shape == (heads,) for w in weights), "sinks must have one logit per head")
+    for name in ("layer", "scale"):
+        number(attrs, name)
     return (inputs[0],)
 
 
@@ -69,21 +72,26 @@ def _attention(call: Call) -> tuple[Array, ...]:
     _write(keys, k, slots[spec.group])
     _write(values, v, slots[spec.group])
     out = np.zeros_like(q)
-    for row, context in enumerate(lens):
-        start, end = starts[row], starts[row + 1]
+    for row, context in enumerate(lens.tolist()):
+        start, end = starts[row : row + 2].tolist()
         if end > start:
-            window = spec.window or context
-            low = max(0, context - (end - start) - window + 1)  # the first position any of the row's queries sees
+            low = _first_seen(call.attrs, context - (end - start))
             table = tables[spec.group, row]
             seen_keys, seen_values = (_gather(x, table, low, context, call.kv.block_size) for x in (keys, values))
-            out[start:end] = _attend(call, q[start:end], seen_keys, seen_values, low, int(context), spec)
+            out[start:end] = _attend(call, q[start:end], seen_keys, seen_values, context)
     return (out,)
 
 
+def _first_seen(attrs: Attrs, position: int) -> int:
+    """The first position that the query at ``position`` sees."""
+    window = attrs.get("window")
+    return max(0, position - window + 1) if isinstance(window, int) else 0
+
+
 def _write(cache: Floats, x: Floats, slots: Array) -> None:
-    flat = cache.reshape(-1, *cache.shape[2:])
     kept = slots >= 0
-    flat[slots[kept]] = x.reshape(x.shape[0], *cache.shape[2:])[kept]
+    block, offset = np.divmod(slots[kept], cache.shape[1])
+    cache[block, offset] = x.reshape(x.shape[0], *cache.shape[2:])[kept]
 
 
 def _gather(cache: Floats, table: Array, low: int, high: int, block_size: int) -> Floats:
@@ -94,11 +102,9 @@ def _gather(cache: Floats, table: Array, low: int, high: int, block_size: int) -
     return positions[low - first * block_size : high - first * block_size]
 
 
-def _attend(
-    call: Call, q: Floats, keys: Floats, values: Floats, low: int, context: int, spec: KVLayerSpec
-) -> Floats:
-    """Softmax attention of one row; the queries are the last ``len(q)`` of ``context`` positions."""
-    count, kv_heads, dim = q.shape[0], spec.kv_heads, spec.head_dim
+def _attend(call: Call, q: Floats, keys: Floats, values: Floats, context: int) -> Floats:
+    """Softmax attention of one row: ``q`` and ``keys`` are those of the last of ``context`` positions."""
+    count, (length, kv_heads, dim) = q.shape[0], keys.shape
     shared = call.integer("heads") // kv_heads
     queries = q.reshape(count, kv_heads, shared, dim).transpose(1, 2, 0, 3).reshape(kv_heads, shared * count, dim)
     scores = np.matmul(queries, keys.transpose(1, 2, 0)) * np.asarray(call.number("scale"), q.dtype)
@@ -107,12 +113,12 @@ def _attend(
         scores = cap * np.tanh(scores / cap)
     scores = scores.reshape(kv_heads, shared, count, -1)
     query_at = np.arange(context - count, context)[:, None]
-    key_at = np.arange(low, context)[None, :]
-    seen = np.ones((count, context - low), bool)
+    key_at = np.arange(context - length, context)[None, :]
+    seen = np.ones((count, length), bool)
     if call.attrs.get("causal", True):
         seen &= key_at <= query_at
-    if spec.window is not None:
-        seen &= key_at > query_at - spec.window
+    if call.attrs.get("window") is not None:
+        seen &= key_at > query_at - call.integer("window")
     if not seen.all():
         scores = np.where(seen, scores, -np.inf)
     peak = scores.max(-1, keepdims=True)
@@ -168,7 +174,8 @@ def _attention_generate(rng: np.random.Generator, sizes: Sizes) -> Case:
     ]).astype(np.int32)  # fmt: skip
     q, k, v = (rng.standard_normal((sizes.tokens, n * dim)) for n in (heads, kv_heads, kv_heads))
     attrs: dict[str, float | int | bool] = {
-        "layer": 0, "heads": heads, "kv_heads": kv_heads, "head_dim": dim, "scale": dim**-0.5, "window": 5, "causal": True,
+        "layer": 0, "heads": heads, "kv_heads": kv_heads, "head_dim": dim, "scale": dim**-0.5, "window": 5,
+        "causal": True,
     }  # fmt: skip
     return Case([q, k, v, starts, lens, slots[None], tables], [], attrs)
 
@@ -184,7 +191,8 @@ ROPE = OpSpec(
 ATTENTION = OpSpec(
     "attention",
     "(q[T, Hq*D], k[T, Hk*D], v[T, Hk*D], query_starts[R+1], context_lens[R], slots[G, T], block_tables[G, R, B]; "
-    "sinks[Hq]?; layer, heads, kv_heads, head_dim, scale, window?, softcap?, causal) -> [T, Hq*D]    writes k, v at the slots first",
+    "sinks[Hq]?; layer, heads, kv_heads, head_dim, scale, window?, softcap?, causal) -> [T, Hq*D]    "
+    "writes k, v at the slots first",
     _attention_infer,
     _attention,
     _attention_operations,

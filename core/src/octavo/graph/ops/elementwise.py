@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from octavo.errors import GraphError
 from octavo.graph.ir import TensorType, WeightSpec
-from octavo.graph.ops.spec import Array, Attrs, Call, Case, Floats, Infer, OpSpec, Sizes, check, elements
+from octavo.graph.ops.spec import Array, Attrs, Call, Case, Floats, Infer, OpSpec, Sizes, check, elements, number
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -50,12 +51,17 @@ def _kind(attrs: Attrs) -> Callable[[Floats], Floats]:
     return ACTIVATIONS[str(kind)]
 
 
-def _same(count: int) -> Infer:
+def _same(count: int, required: Attrs) -> Infer:
+    """The shape rule of ``count`` equal inputs; ``required`` has the attributes that must be there."""
+
     def infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[TensorType, ...]:
         check(len(inputs) == count, f"takes {count} inputs, not {len(inputs)}")
         check(len(set(inputs)) == 1, f"inputs must have one type, not {', '.join(map(str, inputs))}")
-        if "kind" in attrs:
-            _kind(attrs)
+        for name in required:
+            if name == "kind":
+                _kind(attrs)
+            else:
+                number(attrs, name)
         return (inputs[0],)
 
     return infer
@@ -64,7 +70,7 @@ def _same(count: int) -> Infer:
 def _op(
     name: str, schema: str, count: int, meaning: Callable[[Call], Floats], attrs: Attrs, cost: float = 1.0
 ) -> OpSpec:
-    """An op over equal shapes; ``cost`` operations an element."""
+    """An op over equal shapes; ``attrs`` as its cases have them, ``cost`` operations an element."""
 
     def generate(rng: np.random.Generator, sizes: Sizes) -> Case:
         return Case([rng.standard_normal((sizes.tokens, 16)) * 3 for _ in range(count)], [], attrs)
@@ -72,7 +78,7 @@ def _op(
     return OpSpec(
         name,
         schema,
-        _same(count),
+        _same(count, attrs),
         lambda call: (meaning(call),),
         lambda inputs, w, a, sizes: cost * elements(inputs[0], sizes),
         generate,
@@ -142,7 +148,7 @@ def _pool_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], att
 def _pool(call: Call) -> tuple[Array, ...]:
     x, starts = call.floats(0), call.inputs[1].astype(np.int64)
     pooled = np.zeros((len(starts) - 1, x.shape[1]), x.dtype)
-    for row, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for row, (start, end) in enumerate(pairwise(starts)):
         if end > start:
             tokens = x[start:end]
             pooled[row] = {"mean": tokens.mean(0), "first": tokens[0], "last": tokens[-1]}[str(call.attrs["kind"])]

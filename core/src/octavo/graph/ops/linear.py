@@ -36,6 +36,7 @@ def _split(weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[Sequence[Weight
 
 def _linear_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[TensorType, ...]:
     matrices, biases = _split(weights, attrs)
+    check(len(biases) in (0, len(matrices)), f"{len(matrices)} weights need a bias for each, not {len(biases)}")
     x = inputs[0]
     for matrix in matrices:
         check(len(matrix.shape) == 2 and matrix.shape[1] == x.width, f"weight {matrix.shape} cannot multiply {x}")

@@ -24,7 +24,8 @@ def _rms_norm(call: Call) -> tuple[Array, ...]:
     if len(call.inputs) == 2:
         x = x + call.floats(1)
     weight = call.weights[0]
-    runs = x.reshape(*x.shape[:-1], -1, weight.shape[0])
+    width = weight.shape[0]
+    runs = x.reshape(*x.shape[:-1], x.shape[-1] // width, width)
     mean_square = np.mean(runs * runs, axis=-1, keepdims=True)
     normed = runs / np.sqrt(mean_square + np.asarray(call.number("eps"), x.dtype))
     scaled = (normed * (np.asarray(number(call.attrs, "offset", 0.0), x.dtype) + weight)).reshape(x.shape)

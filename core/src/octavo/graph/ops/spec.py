@@ -124,9 +124,7 @@ class OpSpec:
     stored_bytes: Callable[[Sequence[WeightSpec], Sizes], float] = _every_weight
     kv_bytes: Operations = lambda inputs, weights, attrs, sizes: 0.0
 
-    def cost(
-        self, inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs, sizes: Sizes
-    ) -> Cost:
+    def cost(self, inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs, sizes: Sizes) -> Cost:
         """The op's work in a step of ``sizes``. Integer inputs (ids, tables) are too small to count."""
         hidden = [t for t in (*inputs, *self.infer(inputs, weights, attrs)) if t.dtype != "i32"]
         return Cost(

@@ -45,8 +45,8 @@ def _join(a: Node, b: Node) -> Node:
 def _merge_adds(nodes: list[Node]) -> list[Node]:
     """Fold ``s = add(a, b)`` into the first ``rms_norm(s)``, which then yields the sum as well.
 
-    Only where the norm is the first reader of the sum, so that no one needs it earlier. From the last node to the first,
-    because folding an add moves its reading of a and b down to the norm, and that may free an earlier add to be folded.
+    Only where the norm is the first reader of the sum, so that no one needs it earlier. From the last node to the
+    first, because folding an add moves its reading of a and b down to the norm, and that may free an earlier add.
     """
     kept = dict(enumerate(nodes))
     first_reader: dict[str, int] = {}

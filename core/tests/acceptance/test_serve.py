@@ -1,0 +1,107 @@
+"""`octavo serve` on a real checkpoint, through the official client, as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+OCTAVO = [sys.executable, "-m", "octavo.cli.main"]
+
+
+@pytest.fixture(scope="module")
+def server(smollm2_gguf: Path) -> Iterator[str]:
+    """The base URL of a running server."""
+    process = subprocess.Popen(
+        [*OCTAVO, "serve", str(smollm2_gguf), "--port", "0", "--max-model-len", "1024", "--served-model-name", "smol"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None and process.stderr is not None
+    url = next((line.split()[-1] for line in process.stdout if "ready at" in line), None)
+    assert url, process.stderr.read()
+    yield url
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors and "Warning" not in errors, errors
+
+
+@pytest.fixture(scope="module")
+def client(server: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=server, api_key="none", max_retries=0)
+
+
+def test_chat_streams_the_answer_that_comes_whole(client: openai.OpenAI) -> None:
+    request = {
+        "model": "smol",
+        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "temperature": 0,
+        "max_tokens": 24,
+    }
+    whole = client.chat.completions.create(**request)  # type: ignore[call-overload]
+    chunks = list(client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}))  # type: ignore[call-overload]
+    assert "Paris" in whole.choices[0].message.content
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_completions_score_a_prompt(client: openai.OpenAI) -> None:
+    reply = client.completions.create(model="smol", prompt="The sky is blue", echo=True, max_tokens=0, logprobs=1)
+    scores = reply.choices[0].logprobs
+    assert reply.choices[0].text == "The sky is blue" and scores is not None and scores.token_logprobs is not None
+    assert scores.token_logprobs[0] is None and all(p < 0 for p in scores.token_logprobs[1:])
+
+
+def test_errors_are_those_of_the_api(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="other", prompt="x")
+    with pytest.raises(openai.BadRequestError, match=r"2,?0\d\d tokens|context"):
+        client.completions.create(model="smol", prompt=[5] * 2000)
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        client.chat.completions.create(
+            model="smol",
+            messages=[{"role": "user", "content": "x"}],
+            tools=[{"type": "function", "function": {"name": "f"}}],
+        )
+
+
+def test_a_client_that_leaves_does_not_hold_up_the_next(server: str, client: openai.OpenAI) -> None:
+    body = {"model": "smol", "prompt": "Once", "max_tokens": 900, "ignore_eos": True, "stream": True}
+    for _ in range(3):
+        with httpx.stream("POST", f"{server}/completions", json=body, timeout=60) as stream:
+            next(stream.iter_lines())
+    begun = time.monotonic()
+    client.completions.create(model="smol", prompt="Hello", max_tokens=2)
+    assert time.monotonic() - begun < 60
+
+
+def _refused(*arguments: str) -> str:
+    run = subprocess.run([*OCTAVO, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 1 and run.stderr.count("\n") == 1, run.stderr
+    return run.stderr
+
+
+def test_what_cannot_be_served_is_one_clear_line(smollm2_gguf: Path, tmp_path: Path) -> None:
+    assert "no config.json" in _refused("serve", str(tmp_path)) or "config.json" in _refused("serve", str(tmp_path))
+    (tmp_path / "bad.gguf").write_bytes(b"not a model")
+    assert "bad.gguf" in _refused("serve", str(tmp_path / "bad.gguf"))
+    assert "not installed" in _refused("serve", str(smollm2_gguf), "--platform", "acme")
+    assert "--swap-space is not supported" in _refused("serve", str(smollm2_gguf), "--swap-space", "4")
+    assert "no option --bananas" in _refused("serve", str(smollm2_gguf), "--bananas")
+    assert "--block-size" in _refused("serve", str(smollm2_gguf), "--block-size", "48")
+    assert "tensor parallelism over 2" in _refused("serve", str(smollm2_gguf), "--tensor-parallel-size", "2")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port}" in _refused("serve", str(smollm2_gguf), "--port", str(port))

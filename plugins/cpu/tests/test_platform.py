@@ -1,0 +1,104 @@
+"""The CPU platform as core meets it: found through its entry point, available, and within what it declares."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import octavo_cpu
+from octavo.platform import (
+    KVLayout,
+    ModelFacts,
+    Plan,
+    PlanRequest,
+    Rank,
+    Settings,
+    Unsupported,
+)
+from octavo.platform.discovery import discover, select
+from octavo_cpu.memory import host_memory
+from octavo_cpu.platform import CpuPlatform
+
+CPU = CpuPlatform()
+MODEL = ModelFacts(
+    name="tiny",
+    ops=CPU.capabilities().ops,
+    weight_formats=CPU.capabilities().weight_formats,
+    attention=CPU.capabilities().attention,
+    head_dim=80,
+    max_position=2048,
+    weight_bytes=1 << 20,
+)
+
+PUBLIC = ("octavo.platform", "octavo.graph", "octavo.quant", "octavo.errors")
+
+
+def test_it_is_found_through_its_entry_point_and_is_the_host_platform() -> None:
+    [found] = [f for f in discover().platforms if f.name == "cpu"]
+    assert (found.verdict, found.kind) == ("available", "host")
+    assert found.distribution == f"octavo-cpu {metadata.version('octavo-cpu')}"
+    assert isinstance(select([found]), CpuPlatform)
+    assert CPU.info.version == metadata.version("octavo-cpu")
+
+
+def test_its_probe_says_what_it_found() -> None:
+    probe = CPU.probe()
+    assert probe.available
+    assert "cores" in probe.reason
+    [device] = probe.devices
+    assert device.memory_bytes == host_memory().total
+
+
+def test_it_leaves_memory_and_rows_to_others_unless_told() -> None:
+    plan = CPU.negotiate(PlanRequest(MODEL, Settings()))
+    assert isinstance(plan, Plan)
+    assert (plan.max_num_seqs, plan.memory_utilization, plan.max_model_len) == (64, 0.5, 2048)
+    assert {d.setting for d in plan.decisions} == {"max_num_seqs", "memory_utilization"}
+    asked = CPU.negotiate(PlanRequest(MODEL, Settings(max_num_seqs=128, memory_utilization=0.8, block_size=32)))
+    assert isinstance(asked, Plan)
+    assert (asked.max_num_seqs, asked.memory_utilization, asked.block_size) == (128, 0.8, 32)
+
+
+@pytest.mark.parametrize(
+    ("request_", "knob"),
+    [
+        (PlanRequest(MODEL, Settings(dtype="bf16")), "--dtype"),
+        (PlanRequest(MODEL, Settings(kv_cache_dtype="int8")), "--kv-cache-dtype"),
+        (PlanRequest(MODEL, Settings(block_size=48)), "--block-size"),
+        (PlanRequest(MODEL, Settings(), ranks=2), "--tensor-parallel-size"),
+        (PlanRequest(replace(MODEL, ops=frozenset({"moe"})), Settings()), ""),
+    ],
+    ids=["dtype", "kv dtype", "block size", "ranks", "op"],
+)
+def test_it_refuses_what_it_does_not_declare(request_: PlanRequest, knob: str) -> None:
+    refusal = CPU.negotiate(request_)
+    assert isinstance(refusal, Unsupported)
+    assert refusal.knob == knob
+
+
+def test_every_block_size_it_declares_can_be_allocated() -> None:
+    device = CPU.open(Rank())
+    for size in CPU.capabilities().block_sizes:
+        store = device.allocate_kv(KVLayout(size, 1, 1, 4, CPU.capabilities().kv_dtypes[0]), 2)
+        assert store.read_block(1).shape == (2, 1, size, 1, 4)
+        store.close()
+    assert 0 < device.memory().free <= device.memory().total
+    device.close()
+
+
+def test_it_imports_the_public_packages_of_octavo_alone() -> None:
+    package = Path(octavo_cpu.__file__).parent
+    imported: set[str] = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(str(node.module))
+    of_octavo = {name for name in imported if name.partition(".")[0] == "octavo"}
+    assert of_octavo
+    assert all(name in PUBLIC or name.startswith(tuple(f"{p}." for p in PUBLIC)) for name in of_octavo), of_octavo
