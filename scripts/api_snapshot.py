@@ -31,6 +31,7 @@ PUBLIC: Mapping[str, str | None] = {
     "octavo.errors": None,
     "octavo.graph": "DIALECT",
     "octavo.platform": "CONTRACT",
+    "octavo.platform.hookspecs": None,
     "octavo.quant": None,
 }
 
@@ -65,7 +66,7 @@ def _describe(value: object) -> Iterator[str]:
     elif isinstance(value, (str, int, float, bool)):
         yield f"= {value!r}"
     elif isinstance(value, Mapping):
-        yield from (f"[{key!r}]{_default(item)}" for key, item in value.items())
+        yield from (f"[{key!r}]{_entry(item)}" for key, item in value.items())
     else:
         yield f"a {type(value).__name__}"
 
@@ -149,6 +150,12 @@ def _annotation(note: object) -> str:
     if isinstance(note, ForwardRef):
         return note.__forward_arg__
     return note.__name__ if isinstance(note, type) and not hasattr(note, "__args__") else str(note)
+
+
+def _entry(value: object) -> str:
+    """An entry of a registry: an op by its one-line schema, which is what platforms implement."""
+    schema = getattr(value, "schema", None)
+    return f" {schema}" if isinstance(schema, str) else _default(value)
 
 
 def _default(value: object) -> str:

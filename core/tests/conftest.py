@@ -15,7 +15,8 @@ def _model(name: str) -> Path:
     folder = os.environ.get("OCTAVO_TEST_MODELS")
     if folder is None or not (Path(folder) / name).exists():
         pytest.fail(
-            f"{name} is not in OCTAVO_TEST_MODELS ({folder or 'unset'}): `make test` fetches the checkpoints and sets it", pytrace=False
+            f"{name} is not in OCTAVO_TEST_MODELS ({folder or 'unset'}): `make test` fetches it and sets that",
+            pytrace=False,
         )
     return Path(folder) / name
 

@@ -36,7 +36,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "LLM", "AsyncLLM", "CompletionOutput", "EngineConfig", "Logprob", "RequestOutput", "SamplingParams", "Settings", "__version__",
+    "LLM", "AsyncLLM", "CompletionOutput", "EngineConfig", "Logprob", "RequestOutput", "SamplingParams", "Settings",
+    "__version__",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ KV_DTYPES: Mapping[str, str | None] = {**DTYPES, "int8": "int8"}
 
 @dataclass(frozen=True)
 class Settings:
-    """What is put to the platform; ``None`` leaves the choice to its plan. The names are those of the command-line flags."""
+    """What is put to the platform; ``None`` leaves the choice to its plan. The names are those of the flags."""
 
     dtype: str | None = None
     kv_cache_dtype: str | None = None

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from acceptance.judge import Judge
+from acceptance.prompts import PROMPTS
 
 from octavo import LLM, SamplingParams
 from octavo.graph import fuse
 from octavo.graph.reference import run_sequence
 from octavo.models import load_model
 from octavo.quant import dequantise
-
-from acceptance.judge import Judge
-from acceptance.prompts import PROMPTS
 
 MARGIN = 1e-3
 """Two float32 computations may order logits differently that are closer than this."""

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acceptance.prompts import PROMPTS
 
 from octavo import LLM, SamplingParams
-
-from acceptance.prompts import PROMPTS
 
 CHECKED = [PROMPTS[i] for i in (1, 2, 8, 17)]
 PARAMS = [

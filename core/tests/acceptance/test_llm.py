@@ -90,7 +90,9 @@ def test_bad_input_is_refused_before_anything_runs(llm: LLM) -> None:
 
 
 def test_a_cache_too_small_for_one_sequence_says_how_much_there_is_and_which_knob_to_turn(smollm2_gguf: Path) -> None:
-    with pytest.raises(ConfigError, match=r"GiB at --memory-utilization .* one sequence of 8192 tokens .*--max-model-len"):
+    with pytest.raises(
+        ConfigError, match=r"GiB at --memory-utilization .* one sequence of 8192 tokens .*--max-model-len"
+    ):
         LLM(smollm2_gguf, max_model_len=8192, num_kv_blocks=100)
 
 

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from engine.faults import Faulty
+from engine.tiny_engine import TinyEngine, alone, engine, greedy, prompt
 
 from octavo.engine.async_llm import AsyncLLM
 from octavo.engine.client import InProcessClient
 from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.sampling import SamplingParams
 from octavo.text import Tokenizer, load_tokenizer
-
-from engine.faults import Faulty
-from engine.tiny_engine import TinyEngine, alone, engine, greedy, prompt
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,9 @@ async def test_a_dead_engine_is_told_to_every_stream(tokenizer: Tokenizer, monke
     monkeypatch.setattr(tiny.device, "health", lambda: "unplugged")
     llm = _serve(tiny, tokenizer)
     streams = [
-        asyncio.create_task(_collect(llm, prompt(1, 9), SamplingParams(seed=s, max_tokens=100, ignore_eos=True), str(s)))
+        asyncio.create_task(
+            _collect(llm, prompt(1, 9), SamplingParams(seed=s, max_tokens=100, ignore_eos=True), str(s))
+        )
         for s in (1, 666)
     ]
     for outcome in await asyncio.gather(*streams, return_exceptions=True):

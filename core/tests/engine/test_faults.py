@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from engine.faults import Faulty
+from engine.tiny_engine import VOCAB, TinyEngine, alone, engine, greedy, prompt
 
 from octavo.errors import ContextLengthExceeded, EngineDead, RequestError
 from octavo.sampling import SamplingParams
-
-from engine.faults import Faulty
-from engine.tiny_engine import VOCAB, TinyEngine, alone, engine, greedy, prompt
 
 
 def _with_fault(*, raises: bool) -> TinyEngine:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from engine.tiny_engine import BLOCK, alone, engine, greedy, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.platform import BucketPolicy, Limits
 from octavo.sampling import SamplingParams
-
-from engine.tiny_engine import BLOCK, alone, engine, greedy, prompt
 
 WINDOWS = [(None, None), (6, None, 6, 6), (5, 5)]
 SAMPLED = SamplingParams(temperature=0.9, top_p=0.95, seed=7, max_tokens=12, ignore_eos=True)
@@ -98,7 +97,12 @@ def test_any_history_of_arrivals_and_aborts_leaves_the_others_right(data: st.Dat
     """Random arrivals, lengths and aborts over a pool that forces preemption; every survivor equals its solo run."""
     windows = data.draw(st.sampled_from(WINDOWS))
     groups = len(engine(windows=windows).kv.groups)
-    tight = engine(windows=windows, blocks=1 + groups * data.draw(st.integers(12, 20)), rows=5, budget=data.draw(st.integers(6, 40)))
+    tight = engine(
+        windows=windows,
+        blocks=1 + groups * data.draw(st.integers(12, 20)),
+        rows=5,
+        budget=data.draw(st.integers(6, 40)),
+    )
     requests = data.draw(st.lists(st.tuples(st.integers(1, 24), st.integers(1, 12)), min_size=1, max_size=8))
     aborted = set()
     for i, (length, output) in enumerate(requests):

@@ -212,8 +212,8 @@ def test_rows_beyond_a_token_budget_that_cannot_grow_are_refused() -> None:
             Settings(block_size=32),
             Limits(max_volume=31),
             (
-                "block_size 32 is not supported: acme takes at most 31 tokens (rows x context) in a step, less than one "
-                "block; choose a smaller one (--block-size)"
+                "block_size 32 is not supported: acme takes at most 31 tokens (rows x context) in a step, less than "
+                "one block; choose a smaller one (--block-size)"
             ),
         ),
     ],

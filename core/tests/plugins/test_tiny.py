@@ -44,9 +44,8 @@ def test_it_uses_the_public_packages_alone() -> None:
 
 
 def test_the_guide_shows_this_plugin_as_it_is() -> None:
-    shown = re.findall(
-        r"^```(python|toml) tiny\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    page = DOCS.read_text(encoding="utf-8")
+    shown = re.findall(r"^```(python|toml) tiny\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert [kind for kind, _ in shown] == ["toml", "python"]
     assert shown[0][1] == (PLUGIN / "pyproject.toml").read_text(encoding="utf-8")
     assert shown[1][1] == SOURCE.read_text(encoding="utf-8")
@@ -147,14 +146,14 @@ def test_it_generates_the_tokens_of_the_host_platform_in_its_own_shapes(installe
 @pytest.mark.parametrize("checkpoint", ["llama"], indirect=True)
 def test_what_it_cannot_do_is_refused_with_its_name_the_flag_and_a_cure(installed: Path, checkpoint: Path) -> None:
     refused = generate(installed, checkpoint, "tinychip", block_size=16)
-    assert refused == {
-        "error": "tinychip: block_size 16 is not supported: tinychip has 32; choose 32 (--block-size)",
-    }
+    sentence = "tinychip: block_size 16 is not supported: tinychip has 32; choose 32 (--block-size)"
+    assert refused == {"error": sentence}
+    assert sentence in DOCS.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("checkpoint", ["mistral"], indirect=True)
 def test_a_model_that_needs_what_it_did_not_declare_is_refused(installed: Path, checkpoint: Path) -> None:
     refused = generate(installed, checkpoint, "tinychip")
-    assert refused == {
-        "error": "tinychip: attention feature window is not supported: mistral needs it and tinychip has none",
-    }
+    sentence = "attention feature window is not supported: mistral needs it and tinychip has none"
+    assert refused == {"error": f"tinychip: {sentence}"}
+    assert sentence in DOCS.read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # the rich help cuts long option names short at 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Octavo serves large language models on any accelerator.",
 )
@@ -46,7 +47,9 @@ def _chat(
     model: Annotated[str | None, typer.Option(help="Which of its models; the first by default.")] = None,
     system: Annotated[str | None, typer.Option(help="System message that opens every conversation.")] = None,
     api_key: Annotated[str | None, typer.Option(help="Key that the server wants.", envvar="OPENAI_API_KEY")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; the server's default if left out.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; the server's default if left out.")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None,
 ) -> None:
     """Talk to a running server in the terminal."""

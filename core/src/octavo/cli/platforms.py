@@ -16,7 +16,7 @@ def platforms() -> None:
     found = discover().platforms
     console = Console()
     if not found:
-        console.print("No platform plugin is installed. For this machine's processors: pip install 'octavo[cpu]'")
+        console.print("No platform plugin is installed; install one: pip install 'octavo[PLATFORM]'", markup=False)
         return
     try:
         chosen, why_not = select(found).info.name, ""
@@ -29,7 +29,11 @@ def platforms() -> None:
         colour = _COLOURS[f.verdict]
         selection = f"--platform {f.name}" + (" (default)" if f.name == chosen else "")
         table.add_row(
-            f.name, f"[{colour}]{f.verdict}[/]", f.probe.reason, f.distribution, selection if f.verdict == "available" else ""
+            f.name,
+            f"[{colour}]{f.verdict}[/]",
+            f.probe.reason,
+            f.distribution,
+            selection if f.verdict == "available" else "",
         )
     console.print(table)
     if why_not:

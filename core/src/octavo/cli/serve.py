@@ -39,7 +39,10 @@ _DTYPE_HELP = f"{', '.join(DTYPES)}."
 
 def serve(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="A folder with config.json and safetensors, a .gguf file, or a hub id.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A folder with config.json and safetensors, a .gguf file, or a hub id."),
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
     platform: Annotated[str | None, typer.Option(help="Which platform to use; see: octavo platforms.")] = None,
@@ -66,7 +69,9 @@ def serve(
     enable_prefix_caching: Annotated[bool, typer.Option(help="Share the cache of common prompt prefixes.")] = True,
     scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs",
     max_waiting: Annotated[int | None, typer.Option(help="Most requests that may wait; more are answered 429.")] = None,
-    chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
@@ -104,7 +109,15 @@ def serve(
     except BaseException:
         listener.close()
         raise
-    typer.echo(describe(started.platform, started.plan.max_model_len, started.plan.max_num_seqs, started.kv_blocks, started.plan.block_size))
+    typer.echo(
+        describe(
+            started.platform,
+            started.plan.max_model_len,
+            started.plan.max_num_seqs,
+            started.kv_blocks,
+            started.plan.block_size,
+        )
+    )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
     serve_llm(AsyncLLM.from_started(started), listener=listener)

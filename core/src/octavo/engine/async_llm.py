@@ -76,8 +76,9 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestDelta, None]:
         """Stream a request's deltas until every choice has a finish_reason.
 
-        Raises RequestError before the first item if the request cannot be served, RequestFailed if an exception in the engine
-        ended a choice, EngineDead if the engine stopped. Leaving the stream early aborts the request and frees its blocks.
+        Raises RequestError before the first item if the request cannot be served, RequestFailed if an exception in
+        the engine ended a choice, EngineDead if the engine stopped. Leaving the stream early aborts the request and
+        frees its blocks.
         """
         ids = tuple(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         request = EngineRequest(request_id or f"request-{next(self._numbers)}", ids, params, priority, cache_salt)

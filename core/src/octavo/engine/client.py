@@ -1,6 +1,7 @@
 """Between a front end and an engine pass values only, so that either may be in a process of its own.
 
-`EngineClient` is the front end's side; `InProcessClient` runs the engine in a thread. A client over sockets has the same face.
+`EngineClient` is the front end's side; `InProcessClient` runs the engine in a thread. A client over sockets has the
+same face.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from octavo.scheduler import TokenEvent
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """One request, tokenised. ``id`` is unique among running requests; ``cache_salt`` names whose cached prefixes it shares."""
+    """One request, tokenised.
+
+    ``id`` is unique among running requests; ``cache_salt`` names whose cached prefixes it shares.
+    """
 
     id: str
     prompt_token_ids: tuple[int, ...]
@@ -43,7 +47,10 @@ Listener = Callable[[EngineEvents], None]
 
 
 class EngineClient(Protocol):
-    """A handle on an engine. Calls return at once; all news comes to the listener, in order, from the engine's thread."""
+    """A handle on an engine.
+
+    Calls return at once; all news comes to the listener, in order, from the engine's thread.
+    """
 
     def start(self, listener: Listener) -> None:
         """Begin to serve; call once, first."""
@@ -113,7 +120,7 @@ class InProcessClient:
                 events = self._core.step()
                 if events:
                     listener(EngineEvents(tokens=events))
-        except Exception as error:  # the last resort of the engine's thread: whoever waits must hear of it
+        except Exception as error:  # noqa: BLE001 - the last resort of the engine's thread: whoever waits must hear of it
             self._dead = f"{type(error).__name__}: {error}" if not isinstance(error, OctavoError) else str(error)
             listener(EngineEvents(dead=self._dead))
 

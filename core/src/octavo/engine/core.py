@@ -19,7 +19,7 @@ _GOLDEN = 0x9E3779B97F4A7C15  # odd, so multiples of it modulo 2**64 never repea
 class EngineCore:
     """Takes tokenised requests and yields their tokens, step by step.
 
-    ``vocab_size`` bounds the token ids that a prompt may hold. ``seed`` seeds the requests that bring none of their own.
+    ``vocab_size`` bounds the token ids that a prompt may hold. ``seed`` seeds the requests that bring none.
     """
 
     def __init__(
@@ -67,7 +67,9 @@ class EngineCore:
             raise RequestError("the prompt is empty; it needs at least one token", param="prompt")
         if min(prompt) < 0 or max(prompt) >= self._vocab_size:
             wrong = next(t for t in prompt if not 0 <= t < self._vocab_size)
-            raise RequestError(f"the prompt has token id {wrong}; ids go from 0 to {self._vocab_size - 1}", param="prompt")
+            raise RequestError(
+                f"the prompt has token id {wrong}; ids go from 0 to {self._vocab_size - 1}", param="prompt"
+            )
         for field, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_ids)):
             wrong_ids = [t for t in ids if not 0 <= t < self._vocab_size]
             if wrong_ids:
@@ -91,7 +93,7 @@ class EngineCore:
         try:
             result = self._run(plan)
         except Exception as error:  # whatever the device, its plugin or sampling may raise
-            _logger.error("a step of %d rows failed", len(plan.rows), exc_info=error)
+            _logger.exception("a step of %d rows failed", len(plan.rows))
             result = self._run_row_by_row(plan, error)
         return self._scheduler.update(plan, result)
 
@@ -117,7 +119,7 @@ class EngineCore:
             )
             try:
                 own = self._run(alone)
-            except Exception as fault:  # this row's own; it is told so, and the others go on
+            except Exception as fault:  # noqa: BLE001 - this row's own; it is told so, and the others go on
                 own = StepResult([[]], [None], [None], {row: f"{type(fault).__name__}: {fault}"})
             result.tokens += own.tokens
             result.logprobs += own.logprobs

@@ -1,4 +1,7 @@
-"""LLM: a model in this process, for scripts and batches. The names are vLLM's, so scripts port by changing the import."""
+"""LLM: a model in this process, for scripts and batches.
+
+The names are vLLM's, so scripts port by changing the import.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +71,8 @@ class LLM:
         for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0, max_tokens=8)):
             print(output.outputs[0].text)
 
-    ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model. Raises
-    ConfigError, CheckpointError or PlatformError.
+    ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
+    Raises ConfigError, CheckpointError or PlatformError.
     """
 
     def __init__(
@@ -184,7 +187,9 @@ class LLM:
         elif "prompt" in prompt:
             ids = self._tokenizer.encode(prompt["prompt"])
         else:
-            raise RequestError(f"a prompt has prompt or prompt_token_ids, not {', '.join(prompt) or 'nothing'}", param="prompt")
+            raise RequestError(
+                f"a prompt has prompt or prompt_token_ids, not {', '.join(prompt) or 'nothing'}", param="prompt"
+            )
         return RequestState(str(next(self._numbers)), tuple(ids), params, self._tokenizer)
 
     def _add(self, states: Sequence[RequestState], priorities: Sequence[int]) -> None:
@@ -234,9 +239,7 @@ class _Building:
         output = self.output
         output.num_cached_tokens = delta.cached_tokens
         if delta.prompt_logprobs is not None:
-            output.prompt_logprobs = [
-                None if p is None else _named(p, tokenizer) for p in delta.prompt_logprobs
-            ]
+            output.prompt_logprobs = [None if p is None else _named(p, tokenizer) for p in delta.prompt_logprobs]
         for choice in delta.outputs:
             _extend(output.outputs[choice.index], choice, tokenizer)
 

@@ -17,7 +17,10 @@ from octavo.text import Detokenizer, StopStrings, Tokenizer
 
 @dataclass(frozen=True)
 class ChoiceDelta:
-    """What one of a request's n sequences gained. ``text`` may lag behind ``token_ids`` while a character is incomplete."""
+    """What one of a request's n sequences gained.
+
+    ``text`` may lag behind ``token_ids`` while a character is incomplete.
+    """
 
     index: int
     text: str
@@ -109,7 +112,7 @@ class RequestState:
         )
 
     def _flush(self, choice: _Choice, text: str) -> tuple[str, str | None]:
-        """All that was held back, for a choice the engine has ended; its last characters may still hold a stop string."""
+        """All that was held back, for a choice the engine has ended; it may still hold a stop string."""
         assert choice.detokenizer is not None
         more, stop = choice.stops.push(choice.detokenizer.finish())
         if stop is None:

@@ -17,7 +17,11 @@ def startup_progress() -> Iterator[Report]:
     """A bar per kind of work while an engine starts; they vanish when it is done."""
     console = Console(stderr=True)
     bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), console=console, transient=True
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        console=console,
+        transient=True,
     )
     tasks = {}
 

@@ -19,8 +19,8 @@ def size_kv(
 ) -> tuple[Plan, int]:
     """The plan and the number of blocks, the null block included, that fit ``budget`` bytes.
 
-    No more than ``max_num_seqs`` sequences of ``max_model_len`` tokens could use. Where not even one such sequence fits,
-    a context that nobody set shrinks to what does (the plan says so); one that was set is a ConfigError.
+    No more than ``max_num_seqs`` sequences of ``max_model_len`` tokens could use. Where not even one such sequence
+    fits, a context that nobody set shrinks to what does (the plan says so); one that was set is a ConfigError.
     """
     affordable = max(0, budget // layout.block_bytes)
     if config.num_kv_blocks is not None:
@@ -31,7 +31,8 @@ def size_kv(
         longest = longest_sequence(groups, plan.block_size, affordable - 1, chunk, plan.max_model_len)
         if config.settings.max_model_len is not None or longest < plan.block_size:
             raise ConfigError(_too_little(plan, layout, one, budget, longest))
-        why = f"the cache has room for {affordable} blocks of {plan.block_size} tokens (--memory-utilization {plan.memory_utilization:g})"
+        room = f"{affordable} blocks of {plan.block_size} tokens"
+        why = f"the cache has room for {room} (--memory-utilization {plan.memory_utilization:g})"
         decision = Decision("max_model_len", longest, "core", why)
         plan = replace(plan, max_model_len=longest, decisions=(*plan.decisions, decision))
         one = peak_blocks(groups, plan.block_size, longest, chunk)
@@ -42,6 +43,6 @@ def _too_little(plan: Plan, layout: KVLayout, blocks: int, budget: int, longest:
     needed = (blocks + 1) * layout.block_bytes / _GIB
     shorter = f"lower --max-model-len to {longest} or less, or " if longest >= plan.block_size else ""
     return (
-        f"the KV cache has {max(budget, 0) / _GIB:.2f} GiB at --memory-utilization {plan.memory_utilization:g}, and one sequence of "
-        f"{plan.max_model_len} tokens needs {needed:.2f} GiB; {shorter}raise --memory-utilization, or free memory"
+        f"the KV cache has {max(budget, 0) / _GIB:.2f} GiB at --memory-utilization {plan.memory_utilization:g}, "
+        f"and one sequence of {plan.max_model_len} tokens needs {needed:.2f} GiB; {shorter}raise --memory-utilization, or free memory"
     )

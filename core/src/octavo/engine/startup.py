@@ -1,4 +1,7 @@
-"""From a configuration to an engine: choose, negotiate, load, size, assemble. Every refusal happens here, before serving."""
+"""From a configuration to an engine: choose, negotiate, load, size, assemble.
+
+Every refusal happens here, before serving.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,15 @@ from octavo.graph.ops.spec import weight_bytes
 from octavo.kv import KVGroup, KVManager
 from octavo.models import Model, load_model, resolve
 from octavo.platform import (
-    BucketSet, Device, ModelFacts, Plan, PlanRequest, Platform, Progress, Rank, Unsupported,
+    BucketSet,
+    Device,
+    ModelFacts,
+    Plan,
+    PlanRequest,
+    Platform,
+    Progress,
+    Rank,
+    Unsupported,
 )  # fmt: skip
 from octavo.platform.discovery import Registry, discover, select
 from octavo.platform.negotiate import check_plan
@@ -48,8 +59,8 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     registry = discover()
     platform = select(registry.platforms, config.platform or env.platform())
     path = resolve(config.model)
-    tokenizer = load_tokenizer(path, chat_template=config.chat_template)
     model, plan = plan_model(config, path, platform, registry)
+    tokenizer = load_tokenizer(path, chat_template=config.chat_template)
     device = platform.open(Rank())
     try:
         return _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
@@ -151,7 +162,7 @@ def _assemble(
 
 
 def default_name(model: str) -> str:
-    """What a model is called in the API: a hub id as it is, a path by its last part; clients need not see our folders."""
+    """What a model is called in the API: a hub id as it is, a path by its last part, which is all clients need."""
     path = Path(model)
     return path.resolve().name if path.exists() else model
 

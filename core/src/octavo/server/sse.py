@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from octavo.server.errors import REQUEST_ID, failure_of
+from octavo.server.errors import REQUEST_ID, ClientGone, failure_of
 from octavo.server.streams import while_connected
 
 _encode = msgspec.json.Encoder().encode
@@ -48,7 +48,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. Raises what the first events raise."""
-        await while_connected(receive, self._send_all(str(scope[REQUEST_ID]), send))
+        with suppress(ClientGone):  # with the status sent, the exception handlers could only complain
+            await while_connected(receive, self._send_all(str(scope[REQUEST_ID]), send))
 
     async def _send_all(self, request_id: str, send: Send) -> None:
         async with aclosing(self._events) as events:
