@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from runner.draws import Draw, Logits, distribution, drawn, make_batch, sample, shaped
+from runner.draws import Draw, distribution, drawn, make_batch, sample, shaped
 
+from octavo.runner import HostSampler
 from octavo.runner.philox import uniforms
+from octavo.runner.sampler import _draw
 
 VOCAB = 12
 INF = math.inf
@@ -167,11 +169,20 @@ def test_each_draw_is_the_same_alone_and_in_any_company() -> None:
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((6, 40)).astype(np.float32)
     pool = [
-        Draw(row=int(rng.integers(6)), seed=i, position=int(rng.integers(999)), temperature=float(rng.choice([0, 0.7, 1.5])),
-             top_p=float(rng.choice([1, 0.6])), top_k=int(rng.choice([0, 9])), logprobs=int(rng.choice([-1, 0, 3])),
-             bias={5: 2.0} if i % 3 == 0 else {}, frequency=0.5 if i % 4 == 0 else 0.0, output=[1, 2, 2] if i % 4 == 0 else [])
+        Draw(
+            row=int(rng.integers(6)),
+            seed=i,
+            position=int(rng.integers(999)),
+            temperature=float(rng.choice([0, 0.7, 1.5])),
+            top_p=float(rng.choice([1, 0.6])),
+            top_k=int(rng.choice([0, 9])),
+            logprobs=int(rng.choice([-1, 0, 3])),
+            bias={5: 2.0} if i % 3 == 0 else {},
+            frequency=0.5 if i % 4 == 0 else 0.0,
+            output=[1, 2, 2] if i % 4 == 0 else [],
+        )
         for i in range(30)
-    ]  # fmt: skip
+    ]
     alone = [int(sample(logits, d).tokens[0]) for d in pool]
     assert len(set(alone)) > 8
     for _ in range(5):
@@ -255,9 +266,11 @@ def test_a_penalty_that_overflows_fails_its_draw() -> None:
 def test_a_token_may_have_several_biases() -> None:
     logits = np.zeros((1, 3), np.float32)
     batch = make_batch([Draw(temperature=0.0, bias={2: 5.0})])
-    twice: Any = (np.array([0, 0, 0], np.int32), np.array([2, 1, 2], np.int32), np.array([5.0, 1.0, -INF], np.float32))
-    from octavo.runner import HostSampler
-
+    twice: Any = (  # one batch entry each, in no order of tokens
+        np.array([0, 0, 0], np.int32),
+        np.array([2, 1, 2], np.int32),
+        np.array([5.0, 1.0, -INF], np.float32),
+    )
     assert HostSampler().sample(logits, replace(batch, bias=twice)).tokens[0] == 1
 
 
@@ -283,14 +296,8 @@ def test_a_target_is_scored_and_not_drawn() -> None:
     assert found.ranks.tolist() == [3, 4]
 
 
-def rows_of(seed: int) -> Logits:
-    return np.random.default_rng(seed).standard_normal((1, 30)).astype(np.float32)
-
-
 def test_the_uniform_may_come_close_to_one() -> None:
     """The sum times a uniform just below 1 rounds to the sum itself; a token with some weight must still come out."""
-    from octavo.runner.sampler import _draw
-
     batch = make_batch([Draw(top_k=3)])
     logits = np.array([0.3, 0.2, 0.1, -9.0, -INF], np.float32)
     assert _draw(logits, batch, 0, 1 - 2**-53) == 2

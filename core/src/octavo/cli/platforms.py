@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from octavo.errors import PlatformError
@@ -31,10 +32,10 @@ def platforms() -> None:
         table.add_row(
             f.name,
             f"[{colour}]{f.verdict}[/]",
-            f.probe.reason,
+            escape(f.probe.reason),
             f.distribution,
             selection if f.verdict == "available" else "",
         )
     console.print(table)
     if why_not:
-        console.print(f"No default: {why_not}")
+        console.print(f"No default: {why_not}", markup=False)

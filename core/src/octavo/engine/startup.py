@@ -75,6 +75,13 @@ def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: R
     model = load_model(path, plugins=registry.families)
     request = PlanRequest(model_facts(model), config.settings, config.tensor_parallel_size)
     _check_length(request)
+    if config.tensor_parallel_size > 1:
+        raise UnsupportedFeature(
+            f"tensor_parallel_size {config.tensor_parallel_size} is not supported: a model runs on one device so far "
+            "(--tensor-parallel-size)",
+            feature="tensor parallelism",
+            knob="--tensor-parallel-size",
+        )
     answer = platform.negotiate(request)
     if isinstance(answer, Unsupported):
         raise UnsupportedFeature(f"{name}: {answer}", feature=answer.feature, knob=answer.knob)
