@@ -101,7 +101,9 @@ def test_what_cannot_be_served_is_one_clear_line(smollm2_gguf: Path, tmp_path: P
     assert "--swap-space is not supported" in _refused("serve", str(smollm2_gguf), "--swap-space", "4")
     assert "no option --bananas" in _refused("serve", str(smollm2_gguf), "--bananas")
     assert "--block-size" in _refused("serve", str(smollm2_gguf), "--block-size", "48")
-    assert "tensor_parallel_size 2 is not supported" in _refused("serve", str(smollm2_gguf), "--tensor-parallel-size", "2")
+    assert "tensor_parallel_size 2 is not supported" in _refused(
+        "serve", str(smollm2_gguf), "--tensor-parallel-size", "2"
+    )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"port {port}" in _refused("serve", str(smollm2_gguf), "--port", str(port))

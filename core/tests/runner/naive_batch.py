@@ -44,7 +44,7 @@ class NaiveBatch:
         step["query_starts"].append(0)
         draws: list[dict[str, Any]] = []
         contexts = [c + n for c, n in zip(plan.computed, plan.counts, strict=True)]
-        width = plan.bucket.blocks or -(-max(contexts) // self.block_size)
+        width = -(-max(contexts) // self.block_size)
         for i, name in enumerate(plan.rows):
             row, computed, context = self.rows[name], plan.computed[i], contexts[i]
             params = row.new.params
@@ -72,6 +72,8 @@ class NaiveBatch:
 
     def pad(self, step: dict[str, Any], plan: StepPlan) -> None:
         tokens, rows, samples, blocks = plan.bucket
+        if blocks is not None:
+            step["block_tables"] = [[t + [0] * (blocks - len(t)) for t in group] for group in step["block_tables"]]
         if tokens is not None:
             spare = tokens - len(step["tokens"])
             step["tokens"] += [0] * spare
@@ -93,7 +95,7 @@ class NaiveBatch:
             "row": logits_row,
             "target": -1,
             "temperature": p.temperature,
-            "top_k": max(p.top_k, 0),
+            "top_k": min(max(p.top_k, 0), 2**31 - 1),
             "top_p": p.top_p,
             "min_p": p.min_p,
             "repetition": 1.0,

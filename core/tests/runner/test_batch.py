@@ -61,9 +61,9 @@ class Simulation:
         return self.blocks
 
     def table(self, tokens: int) -> list[int]:
-        """Blocks for so many tokens, maybe one to spare, maybe the first ones gone."""
+        """Blocks for so many tokens, and maybe one to spare."""
         table = [self.block() for _ in range(-(-tokens // BLOCK))]
-        return table + [self.block()] if self.chance() and len(table) * BLOCK < MAX_LEN else table
+        return [*table, self.block()] if self.chance() and len(table) * BLOCK < MAX_LEN else table
 
     def step(self) -> None:
         plan = StepPlan(rows=[], counts=[], computed=[], samples=[], bucket=Bucket())

@@ -91,7 +91,6 @@ class SimulatedRunner:
         self.rows: dict[str, Row] = {}
         self.cells: list[list[int | None]] = [[None] * self.size for _ in range(kv.pool.num_blocks)]
         self.fail_next: set[str] = set()
-        self.forgiving = False  # after a step that was lost: rows may be released that never arrived
 
     def run(self, plan: StepPlan) -> StepResult:
         self._apply(plan)
@@ -115,8 +114,7 @@ class SimulatedRunner:
 
     def _apply(self, plan: StepPlan) -> None:
         for row_id in plan.released:
-            if row_id in self.rows or not self.forgiving:
-                del self.rows[row_id]
+            del self.rows[row_id]
         for new in plan.new:
             assert new.id not in self.rows, f"{new.id} was introduced twice"
             self.rows[new.id] = Row(
@@ -226,7 +224,7 @@ def check_accounts(scheduler: Scheduler) -> None:
     assert pool.used == len(named)
     assert [named[b] for b in range(1, pool.num_blocks)] == pool.refs[1:]
     assert scheduler._seats == sum(row.seats for row in scheduler._running)
-    assert scheduler._suspects == sum(row.suspect_until > 0 for row in rows)
+    assert {r.id for r in scheduler._running if not r.kv.tracked} == {r.id for r in scheduler._unseen}
     assert scheduler._running == sorted(scheduler._running, key=lambda row: row.key)
     filled: dict[int, int] = {}  # block -> tokens in it
     for row in rows:
@@ -261,8 +259,7 @@ class Bench:
         if plan is not None:
             lengths = {r.id: len(r.tokens) for family in self.scheduler._families.values() for r in family}
             check_limits(plan, self.scheduler, lengths)
-            held = self.scheduler._suspects
-            if oldest is not None and not held and not self.scheduler.config.limits.prefill_xor_decode:
+            if oldest is not None and not self.scheduler.config.limits.prefill_xor_decode:
                 assert oldest.id in plan.rows, "the first row by key runs in every step"
             if self.scheduler.metrics().preemptions > preemptions:
                 assert {new.id for new in plan.new} <= before, "a step that takes blocks away admits nobody"
@@ -280,19 +277,6 @@ class Bench:
             self.outputs.setdefault(key, []).extend(event.token_ids)
             self.last[key] = event
         self.events += events
-        check_accounts(self.scheduler)
-        return events
-
-    def lose(self, arrived: bool) -> list[TokenEvent]:
-        """The step in flight raises: before the runner took the plan in, or after."""
-        plan, self.in_flight = self.in_flight, None
-        assert plan is not None
-        self.runner.forgiving = True
-        if arrived:
-            self.runner._apply(plan)
-        events = self.scheduler.fail(plan, "the kernel raised")
-        for event in events:
-            self.last[event.request_id, event.index] = event
         check_accounts(self.scheduler)
         return events
 

@@ -254,33 +254,6 @@ def test_a_row_that_fails_ends_alone_and_its_blocks_are_never_found() -> None:
     assert len(b.outputs["good", 0]) == 6
 
 
-def test_a_lost_step_makes_its_rows_run_alone_until_they_have_passed_and_ends_only_the_culprit() -> None:
-    b = bench(tokens=16)
-    for i, name in enumerate("abc"):
-        b.scheduler.add(request(name, prompt(4, i)))
-    b.step()
-    plan = b.start()
-    assert plan is not None
-    assert plan.rows == ["a", "b", "c"]
-    assert b.lose(arrived=True) == []
-    alone = []
-    while ["c"] not in alone:
-        plan = b.start()
-        assert plan is not None
-        alone.append(plan.rows)
-        if plan.rows == ["b"]:
-            assert [(e.request_id, e.finish_reason) for e in b.lose(arrived=True)] == [("b", "error")]
-        else:
-            b.finish()
-    assert alone == [["a"], ["b"], ["a"], ["c"]], "a is in the clear, but was put back when b's step was lost"
-    plan = b.start()
-    assert plan is not None
-    assert plan.rows == ["a", "c"]
-    b.finish()
-    b.drain()
-    assert len(b.outputs["a", 0]) == len(b.outputs["c", 0]) == 6
-
-
 # -- abort -----------------------------------------------------------------------------------------
 
 

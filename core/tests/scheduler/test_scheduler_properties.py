@@ -108,7 +108,6 @@ class AnyTraffic(RuleBasedStateMachine):
         self.requests: dict[str, Request] = {}
         self.aborted: set[tuple[str, int]] = set()
         self.failed: set[tuple[str, int]] = set()
-        self.lost = 0  # steps
         self.work = 0  # tokens that the requests need at most, all choices together
 
     @rule(burst=st.lists(wishes, min_size=1, max_size=6))
@@ -183,16 +182,6 @@ class AnyTraffic(RuleBasedStateMachine):
         errors = [event for event in self.bench.finish() if event.finish_reason == "error"]
         assert errors and all(event.error and not event.token_ids for event in errors)
         self.failed |= {(event.request_id, event.index) for event in errors}
-
-    @rule(arrived=st.booleans())
-    def lose_a_step(self, arrived: bool) -> None:
-        plan = self.bench.start()
-        if plan is None:
-            return
-        errors = self.bench.lose(arrived)
-        assert bool(errors) == (len(plan.rows) == 1)
-        self.failed |= {(event.request_id, event.index) for event in errors}
-        self.lost += 1
 
     @invariant()
     def free_and_used_blocks_add_up(self) -> None:

@@ -132,8 +132,9 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete the prompts, all at once, and return their outputs in order.
 
-        ``sampling_params`` is one for all or one for each. ``use_tqdm`` shows progress on a terminal. Raises RequestError,
-        before anything runs, if one of them cannot be served, and RequestFailed if the engine failed at one.
+        ``sampling_params`` is one for all or one for each. ``use_tqdm`` shows progress on a terminal. Raises
+        RequestError, before anything runs, if one of them cannot be served, and RequestFailed if the engine failed
+        at one.
         """
         batch = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
         params = _per_prompt(sampling_params, len(batch))

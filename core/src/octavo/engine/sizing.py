@@ -44,5 +44,6 @@ def _too_little(plan: Plan, layout: KVLayout, blocks: int, budget: int, longest:
     shorter = f"lower --max-model-len to {longest} or less, or " if longest >= plan.block_size else ""
     return (
         f"the KV cache has {max(budget, 0) / _GIB:.2f} GiB at --memory-utilization {plan.memory_utilization:g}, "
-        f"and one sequence of {plan.max_model_len} tokens needs {needed:.2f} GiB; {shorter}raise --memory-utilization, or free memory"
+        f"and one sequence of {plan.max_model_len} tokens needs {needed:.2f} GiB; "
+        f"{shorter}raise --memory-utilization, or free memory"
     )

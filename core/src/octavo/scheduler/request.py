@@ -64,8 +64,6 @@ class Request:
     kv: KVSequence = field(init=False)
     preempted: int = field(init=False, default=0)
     """How many times it lost its blocks."""
-    suspect_until: int = field(init=False, default=0)
-    """It was in a step that failed as a whole: it runs alone until this many tokens are computed. 0: no suspect."""
     cached_tokens: int = field(init=False, default=0)
     """Prompt tokens found in the cache at the first admission."""
     prompt_logprobs: list[TokenLogprobs] | None = field(init=False, default=None)

@@ -68,7 +68,6 @@ class Scheduler:
         self._arrivals = 0
         self._preemptions = 0
         self._ended = False  # _running holds rows that are FINISHED
-        self._suspects = 0  # unfinished rows with a `suspect_until`
         self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
 
     # -- requests ----------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ class Scheduler:
         for row in rows:
             self._end(row)
         if self._ended:
-            self._settle(rows)
+            self._settle()
         return bool(rows)
 
     def metrics(self) -> SchedulerMetrics:
@@ -123,9 +122,7 @@ class Scheduler:
         assert self._in_flight is None, "the previous step has not been updated"
         if not self._families:
             return None
-        batch = self._form_alone() if self._suspects else []
-        if not batch:
-            batch = self._form_in_turn() if self.bounds.exclusive else self._form("mixed")
+        batch = self._form_in_turn() if self.bounds.exclusive else self._form("mixed")
         assert batch, "unfinished requests, and none that can run: Bounds.check() should have refused one"
         self._in_flight = batch
         return self._plan(batch)
@@ -160,24 +157,6 @@ class Scheduler:
         room.rows = len(batch)
         if self._waiting and not room.closed:
             room.longest = max((row.computed + row.scheduled for row in batch), default=0)
-            self._admit(room, batch)
-        return batch
-
-    def _form_alone(self) -> list[Request]:
-        """A step of one suspect: the one that runs, or else the one that waits at the head. Empty if it must wait."""
-        bounds = self.bounds
-        room = _Room("mixed", bounds.tokens, bounds.spare_samples, bounds.prefill_rows)
-        batch: list[Request] = []
-        suspect = None
-        for row in self._running:
-            row.scheduled = 0
-            if row.suspect_until:
-                suspect = row
-        if suspect is not None:
-            self._take_chunk(suspect, room, bounds.context_limit(1))
-            return [suspect] if self._make_room(suspect, room) else []
-        head = self._waiting.head()
-        if head is not None and head.suspect_until:
             self._admit(room, batch)
         return batch
 
@@ -265,7 +244,7 @@ class Scheduler:
         kv, bounds = self.kv, self.bounds
         while room.tokens and kv.pool.free:
             row = self._waiting.head()
-            if row is None or self._seats + row.seats > bounds.seats or (batch and row.suspect_until):
+            if row is None or self._seats + row.seats > bounds.seats:
                 return
             # A prompt that is to be scored must be computed, not found.
             cached = kv.match(row.kv, row.tokens) if row.params.prompt_logprobs is None else 0
@@ -288,8 +267,6 @@ class Scheduler:
             batch.append(row)
             room.rows += 1
             room.longest = max(room.longest, cached + row.scheduled)
-            if row.suspect_until:
-                return
 
     def _plan(self, batch: list[Request]) -> StepPlan:
         counts = [row.scheduled for row in batch]
@@ -319,7 +296,7 @@ class Scheduler:
         """The rows of the step that the runner has not seen. A fork that is held back is introduced when it runs."""
         new = []
         for row in self._unseen:
-            if row.status is RUNNING and row.scheduled:
+            if row.scheduled:
                 row.kv.tracked = True
                 new.append(
                     NewRow(
@@ -333,7 +310,7 @@ class Scheduler:
                         tables=[list(table) for table in row.kv.tables],
                     )
                 )
-        self._unseen = [row for row in self._unseen if row.status is RUNNING and not row.kv.tracked]
+        self._unseen = [row for row in self._unseen if not row.kv.tracked]
         return new
 
     # -- taking a step's result --------------------------------------------------------------------
@@ -374,46 +351,14 @@ class Scheduler:
                 self._attach_scores(row, event)
             if token in row.stops or len(row.tokens) >= row.max_length:
                 self._conclude(row, event)
-        if self._ended or self._suspects:
-            self._settle(batch)
+        if self._ended:
+            self._settle()
         return events
 
-    def _settle(self, batch: list[Request]) -> None:
-        """Forget rows that ended in the step, and clear suspects that got through it."""
+    def _settle(self) -> None:
+        """Forget rows that have ended."""
         self._running = [row for row in self._running if row.status is RUNNING]
         self._ended = False
-        for row in batch:
-            if row.computed >= row.suspect_until:
-                self._clear(row)
-
-    def fail(self, plan: StepPlan, message: str) -> list[TokenEvent]:
-        """The plan could not be run, and nobody knows for which row's sake.
-
-        A row that was alone in it ends with an error. Several become suspects: they wait again, and each
-        runs alone until it has passed the point where it was. Every other running row is put back as well,
-        because the runner may have missed what the plan said of its blocks.
-        """
-        batch, self._in_flight = self._in_flight, None
-        assert batch is not None and len(batch) == len(plan.rows), "the plan is not the one in flight"
-        self._released += plan.released  # once more: forgetting twice does no harm
-        events: list[TokenEvent] = []
-        for row in batch:
-            if row.status is not RUNNING:
-                continue
-            if len(batch) == 1:
-                events += self._end_choices(row, "error", message)
-                self._settle(batch)
-                continue
-            self._suspects += not row.suspect_until
-            row.suspect_until = row.computed + row.scheduled
-        while self._running:
-            self._preempt(self._running.pop())
-        return events
-
-    def _clear(self, row: Request) -> None:
-        if row.suspect_until:
-            row.suspect_until = 0
-            self._suspects -= 1
 
     def _first_tokens(self, row: Request, tokens: list[int], logprobs: list[TokenLogprobs] | None) -> list[TokenEvent]:
         """The prompt is complete of a request with n > 1, which forks now, or of one that generates nothing."""
@@ -470,7 +415,6 @@ class Scheduler:
         """The row is FINISHED. It stays in ``_running`` until `_settle`."""
         was_running = row.status is RUNNING
         row.status = Status.FINISHED
-        self._clear(row)
         if was_running:
             self._ended = True
             self._leave(row)
@@ -487,4 +431,6 @@ class Scheduler:
         self._seats -= row.seats
         if row.kv.tracked:
             self._released.append(row.id)
+        else:
+            self._unseen.remove(row)
         self.kv.free(row.kv)
