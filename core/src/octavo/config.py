@@ -54,6 +54,8 @@ class EngineConfig:
     seed: int = 0
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     max_waiting: int | None = None
+    threads: int | None = None
+    """Host cores that the device may keep busy; ``None`` leaves that to the platform."""
     num_kv_blocks: int | None = None
     """Blocks of the KV cache, instead of as many as the memory allows."""
     served_model_names: tuple[str, ...] = ()
@@ -63,6 +65,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.tensor_parallel_size < 1:
             raise ConfigError(f"tensor_parallel_size must be at least 1, not {self.tensor_parallel_size}")
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, not {self.threads} (--threads)")
         if self.num_kv_blocks is not None and self.num_kv_blocks < 2:
             raise ConfigError(f"num_kv_blocks must be at least 2 (one is the null block), not {self.num_kv_blocks}")
 

@@ -23,7 +23,7 @@ def test_greedy_tokens_are_those_of_transformers(checkpoint: Path, judge: Judge)
 
     The judge is fed our tokens: if each is its own greedy choice after the ones before, its greedy run is the same run.
     """
-    llm = LLM(checkpoint, max_model_len=1024)
+    llm = LLM(checkpoint, max_model_len=1024, platform="reference")
     outputs = llm.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True), use_tqdm=False)
     llm.close()
     close_calls = 0

@@ -149,6 +149,15 @@ def test_large_scores_do_not_overflow() -> None:
     assert np.abs(found[token]).max() <= max(np.abs(v).max() for _, v in step.history) + 1e-5
 
 
+@pytest.mark.parametrize("sink", [-1000.0, 1000.0])
+def test_a_sink_may_take_nothing_or_all(sink: float) -> None:
+    step = make_step(4, [(4, 3)], {**BASE, "sinks": True}, block_size=4)
+    step.case.weights[0][:] = sink
+    (found,) = evaluate(OPS["attention"], step.case, np.float32, step.cache.copy(np.float32))
+    step.case.weights.clear()
+    np.testing.assert_allclose(found, defined(step) if sink < 0 else 0, rtol=1e-4, atol=1e-6)
+
+
 Q, K, IDS = TensorType(("T", 16), "f32"), TensorType(("T", 8), "f32"), TensorType(("T",), "i32")
 
 

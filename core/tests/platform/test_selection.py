@@ -49,6 +49,14 @@ def test_the_one_available_accelerator_is_preferred_to_the_host() -> None:
     assert chosen(HOST, NO_DRIVER, ZETA) == "zeta"
 
 
+def test_a_reference_platform_is_used_only_where_it_is_named() -> None:
+    reference = platform("reference", "reference")
+    assert chosen(reference, HOST) == "host"
+    assert chosen(reference, HOST, name="reference") == "reference"
+    with pytest.raises(PlatformNotFound):
+        chosen(reference)
+
+
 def test_the_host_is_taken_when_no_accelerator_is_available_and_the_reasons_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -224,6 +224,13 @@ def test_a_slot_keeps_nothing_of_the_row_before() -> None:
     assert (step.sampling.top_k[0], step.sampling.logprobs[0], step.sampling.temperature[0]) == (0, -1, 1.0)
 
 
+def test_a_slot_keeps_no_block_that_an_update_brought() -> None:
+    batch = Batch(2, MAX_LEN, BLOCK, 1)
+    decode(batch, new_row("grown", [1, 2]), updates=[BlockUpdate("grown", 0, 1, [50, 51])])
+    step = decode(batch, new_row("short", [1]), new_row("long", list(range(12))), released=["grown"])
+    assert step.block_tables.tolist() == [[[10, 0, 0], [10, 11, 12]]]
+
+
 def test_a_shorter_row_beside_a_longer_one_shows_null_blocks() -> None:
     batch = Batch(2, MAX_LEN, BLOCK, 1)
     decode(batch, new_row("old", list(range(20))))

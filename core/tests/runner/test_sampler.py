@@ -269,7 +269,7 @@ def test_a_token_may_have_several_biases() -> None:
     twice: Any = (  # one batch entry each, in no order of tokens
         np.array([0, 0, 0], np.int32),
         np.array([2, 1, 2], np.int32),
-        np.array([5.0, 1.0, -INF], np.float32),
+        np.array([-INF, 1.0, 5.0], np.float32),
     )
     assert HostSampler().sample(logits, replace(batch, bias=twice)).tokens[0] == 1
 
@@ -296,10 +296,17 @@ def test_a_target_is_scored_and_not_drawn() -> None:
     assert found.ranks.tolist() == [3, 4]
 
 
-def test_the_uniform_may_come_close_to_one() -> None:
-    """The sum times a uniform just below 1 rounds to the sum itself; a token with some weight must still come out."""
+@pytest.mark.parametrize("second", [-0.1, -1.0, -20.0, -36.0, -37.0, -50.0])
+def test_the_largest_uniform_draws_a_token_that_has_weight(second: float) -> None:
+    """Whatever the sum rounds to; the last token has no weight and must not come out."""
+    batch = make_batch([Draw(), Draw(top_p=1 - 2**-24)])
+    for first in np.linspace(0, -3, 50, dtype=np.float32):
+        logits = np.array([0.0, first, np.float32(second), -INF], np.float32)
+        for draw in (0, 1):
+            assert _draw(logits, batch, draw, 1 - 2**-53) in (1, 2)
+
+
+def test_the_smallest_uniform_draws_the_first_token_that_has_weight() -> None:
     batch = make_batch([Draw(top_k=3)])
-    logits = np.array([0.3, 0.2, 0.1, -9.0, -INF], np.float32)
-    assert _draw(logits, batch, 0, 1 - 2**-53) == 2
-    assert _draw(logits, batch, 0, 0.0) == 0
-    assert _draw(np.array([-INF, 0.0], np.float32), batch, 0, 0.0) == 1
+    assert _draw(np.array([0.3, 0.2, 0.1, -9.0], np.float32), batch, 0, 0.0) == 0
+    assert _draw(np.array([-INF, 0.0, 3.0], np.float32), batch, 0, 0.0) == 1

@@ -20,7 +20,7 @@ from octavo.platform import (
     Unsupported,
 )
 from octavo.platform.discovery import discover, select
-from octavo_cpu.memory import host_memory
+from octavo.platform.host import host_memory
 from octavo_cpu.platform import CpuPlatform
 
 CPU = CpuPlatform()

@@ -69,6 +69,7 @@ def serve(
     enable_prefix_caching: Annotated[bool, typer.Option(help="Share the cache of common prompt prefixes.")] = True,
     scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs",
     max_waiting: Annotated[int | None, typer.Option(help="Most requests that may wait; more are answered 429.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
@@ -93,6 +94,7 @@ def serve(
         seed=seed,
         scheduling_policy=_policy(scheduling_policy),
         max_waiting=max_waiting,
+        threads=threads,
         served_model_names=tuple(served_model_name or ()),
         chat_template=_read_template(chat_template),
     )

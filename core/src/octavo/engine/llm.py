@@ -91,6 +91,7 @@ class LLM:
         platform: str | None = None,
         tensor_parallel_size: int = 1,
         num_kv_blocks: int | None = None,
+        threads: int | None = None,
         seed: int = 0,
     ) -> None:
         settings = Settings(
@@ -109,6 +110,7 @@ class LLM:
             tensor_parallel_size=tensor_parallel_size,
             enable_prefix_caching=enable_prefix_caching,
             num_kv_blocks=num_kv_blocks,
+            threads=threads,
             seed=seed,
         )
         with startup_progress() as progress:

@@ -61,7 +61,7 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     path = resolve(config.model)
     model, plan = plan_model(config, path, platform, registry)
     tokenizer = load_tokenizer(path, chat_template=config.chat_template)
-    device = platform.open(Rank())
+    device = platform.open(Rank(threads=config.threads))
     try:
         return _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
     except BaseException:

@@ -20,6 +20,7 @@ from octavo.platform.contract import (
     Sampler,
 )  # fmt: skip
 from octavo.platform.hookspecs import hookimpl
+from octavo.platform.host import host_memory
 from octavo.platform.info import CONTRACT, Capabilities, DeviceInfo, PlatformInfo, Probe
 from octavo.platform.limits import Limits
 from octavo.platform.negotiate import (
@@ -32,6 +33,7 @@ from octavo.platform.negotiate import (
 )  # fmt: skip
 from octavo.platform.reference import (
     REFERENCE_CAPABILITIES,
+    LocalCommunicator,
     ReferenceDevice,
     ReferenceExecutable,
     ReferenceKVStore,
@@ -41,8 +43,8 @@ from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 __all__ = [
     "CONTRACT", "REFERENCE_CAPABILITIES", "Bucket", "BucketPolicy", "BucketSet", "Capabilities", "Communicator",
     "Decision", "Device", "DeviceInfo", "DeviceOutOfMemory", "Executable", "KVLayout", "KVStore", "Limits",
-    "MemoryReport", "ModelFacts", "Plan", "PlanRequest", "Platform", "PlatformInfo", "PlatformUnavailable", "Probe",
-    "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable", "ReferenceKVStore", "Sampler", "Samples",
-    "SamplingBatch", "Settings", "StepInput", "StepOutput", "Unsupported", "UnsupportedFeature", "hookimpl",
-    "negotiate_by_declaration", "powers_up_to",
+    "LocalCommunicator", "MemoryReport", "ModelFacts", "Plan", "PlanRequest", "Platform", "PlatformInfo",
+    "PlatformUnavailable", "Probe", "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable", "ReferenceKVStore",
+    "Sampler", "Samples", "SamplingBatch", "Settings", "StepInput", "StepOutput", "Unsupported", "UnsupportedFeature",
+    "hookimpl", "host_memory", "negotiate_by_declaration", "powers_up_to",
 ]  # fmt: skip

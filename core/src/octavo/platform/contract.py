@@ -45,12 +45,14 @@ Progress = Callable[[str, int, int], None]
 class Rank:
     """Which part of a model a device runs: its ``index``, of ``count`` ranks.
 
-    ``device`` is an index into `Probe.devices`.
+    ``device`` is an index into `Probe.devices`. ``threads`` is how many of the host's cores the device may keep busy;
+    ``None`` leaves that to the platform.
     """
 
     index: int = 0
     count: int = 1
     device: int = 0
+    threads: int | None = None
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,15 @@ class PlatformInfo:
     ``name`` is what people give to ``--platform``: lower-case letters, digits, ``-`` and ``_``. Give the entry point
     the same name: it stands for the platform where the plugin cannot be imported. ``version`` is the plugin's own.
     ``kind`` is ``host`` for the machine's own processors, ``accelerator`` for anything attached to it: the one
-    available accelerator is preferred to the host. ``contract`` has, for each facet of `CONTRACT` that the plugin
-    uses, the lowest version it works with. Write the numbers out; copied from `CONTRACT` they would always claim to
-    fit.
+    available accelerator is preferred to the host. ``reference`` is for checking others, and used only where it is
+    named. ``contract`` has, for each facet of `CONTRACT` that the plugin uses, the lowest version it works with. Write
+    the numbers out; copied from `CONTRACT` they would always claim to fit.
     """
 
     name: str
     vendor: str
     version: str
-    kind: Literal["host", "accelerator"]
+    kind: Literal["host", "accelerator", "reference"]
     contract: Mapping[str, str]
 
     def __post_init__(self) -> None:
@@ -51,8 +51,8 @@ class PlatformInfo:
                 f"a platform cannot be called {self.name!r}; use lower-case letters, digits, - and _, "
                 "with a letter or digit first"
             )
-        if self.kind not in ("host", "accelerator"):
-            raise PlatformError(f"platform {self.name}: kind must be host or accelerator, not {self.kind!r}")
+        if self.kind not in ("host", "accelerator", "reference"):
+            raise PlatformError(f"platform {self.name}: kind must be host, accelerator or reference, not {self.kind!r}")
 
 
 def refuse_contract(contract: Mapping[str, str]) -> str | None:

@@ -92,9 +92,8 @@ def _draw(logits: Floats, batch: SamplingBatch, draw: int, uniform: float) -> in
         edge = _nucleus_edge(weights[weights >= edge], float(batch.top_p[draw]))
     kept = np.flatnonzero(weights >= edge) if edge > 0 else np.arange(len(weights))
     running = np.cumsum(weights[kept])
-    # uniform < 1, yet its product with the sum may round up to the sum itself, which nothing exceeds
-    reached = min(uniform * running[-1], np.nextafter(running[-1], 0.0))
-    return int(kept[np.searchsorted(running, reached, side="right")])
+    # uniform is at most 1 - 2**-53, whose product with the sum never rounds up to the sum: some token exceeds it
+    return int(kept[np.searchsorted(running, uniform * running[-1], side="right")])
 
 
 def _nucleus_edge(weights: npt.NDArray[np.float64], top_p: float) -> float:

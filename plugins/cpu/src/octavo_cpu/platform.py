@@ -25,7 +25,7 @@ from octavo.platform import (
     Unsupported,
     negotiate_by_declaration,
 )
-from octavo_cpu.memory import host_memory
+from octavo.platform.host import host_memory
 
 CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
 

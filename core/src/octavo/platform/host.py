@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.platform import MemoryReport
+from octavo.platform.contract import MemoryReport
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from octavo.platform import MemoryReport
-from octavo_cpu.memory import Sources, host_memory
+from octavo.platform.host import Sources, host_memory
 
 MIB = 1 << 20
 

@@ -1,0 +1,146 @@
+"""A native plan, ready to run: one native call per engine step, with the interpreter lock released."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from octavo.graph import Graph, RopeSpec, inverse_frequencies
+from octavo.platform import Samples, StepInput, StepOutput
+from octavo_cpu.binding import FORMATS, native_error, pointer
+from octavo_cpu.kv_store import NativeKVStore
+from octavo_cpu.lower import GATES, OPS, Program, Step
+from octavo_cpu.weights import NativeWeights
+
+
+class NativeExecutable:
+    """Meets `octavo.platform.Executable`. The work is done in `submit`.
+
+    Where every draw of a step is plainly greedy the output matrix keeps each row's best token and no logits leave it;
+    otherwise the logits come out and the host samples.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, pool: Any, kernels: str, graph: Graph, program: Program, weights: NativeWeights
+    ) -> None:
+        self._library = library
+        self._vocab = program.vocab
+        self.program = program
+        self._weights = weights  # the native model points into them
+        self._handle = library.octavo_model_new(pool, kernels.encode(), program.vocab)
+        _Instantiation(library, self._handle, graph, weights).add(program)
+
+    def __del__(self) -> None:
+        self._library.octavo_model_free(self._handle)
+
+    def submit(self, step: StepInput, kv: NativeKVStore) -> StepOutput:
+        """See `Executable.submit`."""
+        arrays = [
+            np.ascontiguousarray(array, np.int32)
+            for array in (
+                step.tokens, step.positions, step.query_starts, step.context_lens,
+                step.slots, step.block_tables, step.sample_rows, step.copies,
+            )
+        ]  # fmt: skip
+        samples = len(step.sample_rows)
+        groups, rows, width = step.block_tables.shape
+        sizes = np.array([len(step.tokens), rows, samples, groups, width, len(step.copies)], np.int32)
+        addresses = (ctypes.c_void_p * len(arrays))(*map(pointer, arrays))
+        if step.sampling.plain_greedy:
+            value, index = np.empty(samples, np.float32), np.empty(samples, np.int32)
+            nan = np.empty(samples, np.bool_)
+            self._run(kv, sizes, addresses, None, pointer(value), pointer(index), pointer(nan))
+            row = step.sampling.row
+            return StepOutput(samples=Samples(index[row], (nan | ~np.isfinite(value))[row]))
+        logits = np.empty((samples, self._vocab), np.float32)
+        self._run(kv, sizes, addresses, pointer(logits), None, None, None)
+        return StepOutput(logits=logits)
+
+    def _run(self, kv: NativeKVStore, sizes: Any, addresses: Any, *results: int | None) -> None:
+        status = self._library.octavo_run(
+            self._handle, kv.handle, pointer(sizes), ctypes.addressof(addresses), *results
+        )
+        if status != 0:
+            raise native_error(self._library)
+
+    def collect(self, ticket: StepOutput) -> StepOutput:
+        """See `Executable.collect`."""
+        return ticket
+
+
+class _Instantiation:
+    """Hands a program to the library, which numbers what it is given."""
+
+    def __init__(self, library: ctypes.CDLL, handle: Any, graph: Graph, weights: NativeWeights) -> None:
+        self._library, self._handle, self._graph, self._weights = library, handle, graph, weights
+        self._ids: dict[object, int] = {}
+
+    def add(self, program: Program) -> None:
+        """Everything, in the order in which it refers to one another."""
+        for width in program.buffers:
+            self._library.octavo_add_buffer(self._handle, width)
+        for step in program.steps:
+            integers = np.array(self._integers(step), np.int32)
+            floats = np.array([step.eps, step.scale, step.softcap], np.float32)
+            self._library.octavo_add_step(self._handle, pointer(integers), pointer(floats))
+
+    def _integers(self, step: Step) -> list[int]:
+        """A step's integers, in the order of the library's Step."""
+        return [
+            OPS.index(step.op),
+            step.on_samples,
+            *_filled(step.inputs, 3),
+            *_filled(step.outputs, 4),
+            *_filled([self._matrix(name) for name in step.matrices], 4),
+            len(step.matrices),
+            self._vector(step),
+            self._rope(step.rope),
+            step.width,
+            step.heads,
+            step.kv_heads,
+            step.head_dim,
+            step.group,
+            step.slot,
+            step.window,
+            step.run,
+            GATES.index(step.gate),
+            step.feed,
+            step.logits,
+        ]
+
+    def _matrix(self, name: str) -> int:
+        if name not in self._ids:
+            spec = self._graph.weights[name]
+            self._ids[name] = self._library.octavo_add_matrix(
+                self._handle, FORMATS.index(spec.format), *spec.shape, pointer(self._weights.packed[name])
+            )
+        return self._ids[name]
+
+    def _vector(self, step: Step) -> int:
+        """An embedding table, or a small vector with the step's offset added; -1 for none."""
+        if not step.vector:
+            return -1
+        if step.op == "embed":
+            table = self._weights.tables[step.vector]
+            width = table.shape[-1]
+            code, row = FORMATS.index(table.format.name), table.format.row_bytes(width)
+            return int(self._library.octavo_add_table(self._handle, code, pointer(table.data), row, width))
+        values = np.ascontiguousarray(self._weights.vectors[step.vector] + np.float32(step.offset))
+        return int(self._library.octavo_add_vector(self._handle, pointer(values), values.size))
+
+    def _rope(self, spec: RopeSpec | None) -> int:
+        if spec is None:
+            return -1
+        if spec not in self._ids:
+            table = np.ascontiguousarray(inverse_frequencies(spec))
+            self._ids[spec] = self._library.octavo_add_rope(
+                self._handle, pointer(table), len(table), spec.head_dim, spec.interleaved
+            )
+        return self._ids[spec]
+
+
+def _filled(values: Sequence[int], size: int) -> list[int]:
+    return [*values, *[-1] * (size - len(values))]

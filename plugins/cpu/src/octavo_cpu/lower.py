@@ -1,0 +1,319 @@
+"""From a model graph to the native plan: a flat list of steps over few buffers.
+
+Fusions made here: an op whose only reader is a quantized linear writes quantized activations and no floats; rope, the norm of q and k, and
+attention work in place; the output matrix keeps its logits to itself where only the best is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from octavo.errors import UnsupportedFeature
+from octavo.graph import Graph, Node, RopeSpec, TensorType
+
+OPS = (
+    "embed", "rms_norm", "quantise", "linear", "rope", "write_kv", "attention", "gated", "add", "mul", "scale", "softcap", "take_rows", "bias",
+)  # fmt: skip
+"""Native ops in the order of the library's own numbering."""
+
+GATES = ("silu", "gelu_tanh", "gelu", "relu")
+FLOAT_FORMATS = frozenset({"f32", "f16"})
+
+NONE, INT8, BF16 = 0, 1, 2
+"""What a step feeds to the linear after it: the library's Feed."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One native step. Numbers are ids that the library gave out; -1 is none."""
+
+    op: str
+    on_samples: bool = False
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    matrices: tuple[str, ...] = ()
+    vector: str = ""
+    rope: RopeSpec | None = None
+    width: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    group: int = 0
+    slot: int = 0
+    window: int = 0
+    run: int = 0
+    gate: str = "silu"
+    feed: int = NONE
+    logits: bool = False
+    eps: float = 0.0
+    scale: float = 0.0
+    softcap: float = 0.0
+    offset: float = 0.0
+
+
+@dataclass
+class Program:
+    """The plan: steps, and the widths of its buffers."""
+
+    steps: list[Step] = field(default_factory=list)
+    buffers: list[int] = field(default_factory=list)
+    vocab: int = 0
+
+    def __str__(self) -> str:
+        return "\n".join(_line(s) for s in self.steps)
+
+
+def _line(step: Step) -> str:
+    parts = [f"{', '.join(f'b{o}' for o in step.outputs if o >= 0)} <- {step.op}({', '.join(f'b{i}' for i in step.inputs if i >= 0)})"]
+    parts += [*step.matrices] or ([step.vector] if step.vector else [])
+    parts += [("", "-> int8", "-> bf16")[step.feed]] if step.feed else []
+    return "  ".join(parts)
+
+
+def lower(graph: Graph) -> Program:
+    """The plan of a fused graph. UnsupportedFeature names a node that it cannot run."""
+    return _Lowering(graph).run()
+
+
+def feed_kind(weight_format: str) -> int:
+    """What activations a matrix of this format multiplies."""
+    return NONE if weight_format in FLOAT_FORMATS else BF16 if weight_format == "bf16" else INT8
+
+
+class _Lowering:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._program = Program()
+        self._buffer_of: dict[str, int] = {}
+        self._free: list[int] = []
+        self._fed: dict[int, str] = {}  # kind -> the value whose quantized form is at hand
+        self._producer: dict[str, int] = {}  # value -> index of the step that can feed it
+        self._uses = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs.values())
+        self._readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for value in node.inputs:
+                self._readers.setdefault(value, []).append(node)
+        self._handlers: Mapping[str, Callable[[Node], None]] = {
+            "embed": self._embed, "rms_norm": self._rms_norm, "linear": self._linear, "rope": self._rope, "attention": self._attention,
+            "gated_activation": self._gated, "add": self._binary, "mul": self._binary, "scale": self._scale, "softcap": self._softcap,
+            "take_rows": self._take_rows,
+        }  # fmt: skip
+
+    def run(self) -> Program:
+        for node in self._graph.nodes:
+            handler = self._handlers.get(node.op)
+            if handler is None:
+                raise UnsupportedFeature(f"cpu: op {node.op} in {node.scope or 'the top scope'} has no native kernel", feature=node.op)
+            handler(node)
+        return self._program
+
+    # -- buffers ----------------------------------------------------------------------------------
+
+    def _type(self, value: str) -> TensorType:
+        return self._graph.types[value]
+
+    def _on_samples(self, value: str) -> bool:
+        return self._type(value).shape[0] == "S"
+
+    def _stride(self, width: int) -> int:
+        return -(-width // 16) * 16
+
+    def _new(self, value: str) -> int:
+        """A buffer for a value: a free one of the same stride, or another."""
+        width = self._type(value).width
+        for buffer in self._free:
+            if self._stride(self._program.buffers[buffer]) == self._stride(width):
+                self._free.remove(buffer)
+                break
+        else:
+            buffer = len(self._program.buffers)
+            self._program.buffers.append(width)
+        self._buffer_of[value] = buffer
+        return buffer
+
+    def _take(self, value: str) -> int:
+        """The buffer of a value that a node reads; counts the reading."""
+        self._uses[value] -= 1
+        return self._buffer_of[value]
+
+    def _done(self, *values: str) -> None:
+        """Free the buffers of values that nobody reads any more."""
+        for value in values:
+            if self._uses[value] == 0 and value in self._buffer_of:
+                self._free.append(self._buffer_of.pop(value))
+
+    def _take_over(self, old: str, new: str) -> int:
+        """Work in place: the buffer of `old`, whose last reading this is, becomes that of `new`; a copy otherwise."""
+        source = self._take(old)
+        if self._uses[old] == 0:
+            self._buffer_of[new] = self._buffer_of.pop(old)
+            return source
+        target = self._new(new)
+        self._emit(Step("scale", self._on_samples(new), (source,), (target,), width=self._type(new).width, scale=1.0))
+        return target
+
+    def _emit(self, step: Step, *, feeds: str | None = None) -> None:
+        if feeds is not None:
+            self._producer[feeds] = len(self._program.steps)
+        self._program.steps.append(step)
+
+    # -- quantized activations --------------------------------------------------------------------
+
+    def _feed_only(self, value: str) -> int:
+        """The kind that alone is read of a value (by one linear whose matrices agree), or NONE."""
+        readers = self._readers.get(value, [])
+        if len(readers) != 1 or readers[0].op != "linear" or value in self._graph.outputs.values():
+            return NONE
+        kinds = {feed_kind(self._graph.weights[w].format) for w in _matrices(readers[0])}
+        return kinds.pop() if len(kinds) == 1 else NONE
+
+    def _ensure_fed(self, value: str, kind: int) -> None:
+        if self._fed.get(kind) == value:
+            return
+        width = self._type(value).width
+        self._emit(Step("quantise", self._on_samples(value), (self._buffer_of[value],), width=width, feed=kind))
+        self._fed[kind] = value
+
+    def _result(self, value: str) -> tuple[int, int]:
+        """(buffer or -1, feed) for a node that can feed a linear itself."""
+        kind = self._feed_only(value)
+        if kind == NONE:
+            return self._new(value), NONE
+        self._fed[kind] = value
+        return -1, kind
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def _embed(self, node: Node) -> None:
+        (out,) = node.outputs
+        self._emit(Step("embed", outputs=(self._new(out),), vector=node.weights[0], width=self._type(out).width))
+
+    def _rms_norm(self, node: Node) -> None:
+        normed = node.outputs[0]
+        x = node.inputs[0]
+        width = self._type(normed).width
+        run = self._graph.weights[node.weights[0]].shape[0]
+        residual, total = -1, -1
+        source = self._take(x)
+        if len(node.inputs) == 2:
+            residual = self._take(node.inputs[1])
+            if self._uses[x] == 0:  # the sum may overwrite what it was made from
+                self._buffer_of[node.outputs[1]] = self._buffer_of.pop(x)
+                total = source
+            else:
+                total = self._new(node.outputs[1])
+        elif self._uses[x] == 0 and self._feed_only(normed) == NONE:
+            self._buffer_of[normed] = self._buffer_of.pop(x)
+        target, feed = (self._buffer_of[normed], NONE) if normed in self._buffer_of else self._result(normed)
+        self._emit(
+            Step(
+                "rms_norm", self._on_samples(normed), (source, residual), (target, total), vector=node.weights[0], width=width, run=run,
+                feed=feed, eps=_number(node, "eps"), offset=_number(node, "offset"),
+            )  # fmt: skip
+        )
+        self._done(*node.inputs)
+
+    def _linear(self, node: Node) -> None:
+        x = node.inputs[0]
+        matrices = _matrices(node)
+        biases = node.weights[len(matrices) :]
+        logits = self._logits_step(node)
+        self._uses[x] -= 1
+        by_kind: dict[int, list[int]] = {}
+        for i, name in enumerate(matrices):
+            by_kind.setdefault(feed_kind(self._graph.weights[name].format), []).append(i)
+        outputs = {} if logits else {i: self._new(v) for i, v in enumerate(node.outputs)}
+        for kind, members in by_kind.items():
+            if kind != NONE:
+                self._ensure_fed(x, kind)
+            for start in range(0, len(members), 4):
+                part = members[start : start + 4]
+                step = Step(
+                    "linear", self._on_samples(node.outputs[0]), (self._buffer_of.get(x, -1),), tuple(outputs.get(i, -1) for i in part),
+                    tuple(matrices[i] for i in part),
+                )  # fmt: skip
+                self._emit(replace(step, logits=True, softcap=logits[0]) if logits else step)
+        for i, bias in enumerate(biases):
+            self._emit(Step("bias", self._on_samples(node.outputs[i]), outputs=(outputs[i],), vector=bias, width=self._type(node.outputs[i]).width))
+        self._done(x)
+
+    def _logits_step(self, node: Node) -> tuple[float] | None:
+        """(softcap or 0,) if this linear makes the model's logits."""
+        if len(node.outputs) != 1:
+            return None
+        value, cap = node.outputs[0], 0.0
+        readers = self._readers.get(value, [])
+        if len(readers) == 1 and readers[0].op == "softcap":
+            value, cap = readers[0].outputs[0], _number(readers[0], "cap")
+        if self._graph.outputs.get("logits") != value:
+            return None
+        if len(node.weights) > 1:
+            raise UnsupportedFeature("cpu: a bias on the output matrix has no native kernel", feature="linear")
+        self._program.vocab = self._type(value).width
+        return (cap,)
+
+    def _rope(self, node: Node) -> None:
+        spec = RopeSpec.from_attrs(node.attrs)
+        q, k = (self._take_over(old, new) for old, new in zip(node.inputs[:2], node.outputs, strict=True))
+        heads, kv_heads = (self._type(v).width // spec.head_dim for v in node.outputs)
+        self._emit(Step("rope", inputs=(q, k), rope=spec, heads=heads, kv_heads=kv_heads, head_dim=spec.head_dim))
+
+    def _attention(self, node: Node) -> None:
+        if node.attrs.get("causal") is False:
+            raise UnsupportedFeature(f"cpu: bidirectional attention in {node.scope} has no native kernel", feature="bidirectional")
+        layer = self._graph.kv[int(_number(node, "layer"))]
+        k, v = (self._take(value) for value in node.inputs[1:3])
+        self._emit(Step("write_kv", inputs=(k, v), group=layer.group, slot=layer.slot))
+        out = node.outputs[0]
+        q = self._take_over(node.inputs[0], out)
+        self._emit(
+            Step(
+                "attention", inputs=(q,), outputs=(q,), vector=node.weights[0] if node.weights else "", width=self._type(out).width,
+                heads=int(_number(node, "heads")), kv_heads=layer.kv_heads, head_dim=layer.head_dim, group=layer.group, slot=layer.slot,
+                window=layer.window or 0, scale=_number(node, "scale"), softcap=_number(node, "softcap"),
+            )  # fmt: skip
+        )
+        self._done(*node.inputs[1:3])
+
+    def _gated(self, node: Node) -> None:
+        a, b = (self._take(v) for v in node.inputs)
+        out = node.outputs[0]
+        target, feed = self._result(out)
+        self._emit(Step("gated", self._on_samples(out), (a, b), (target,), width=self._type(out).width, gate=str(node.attrs["kind"]), feed=feed))
+        self._done(*node.inputs)
+
+    def _binary(self, node: Node) -> None:
+        a, b = (self._take(v) for v in node.inputs)
+        out = node.outputs[0]
+        self._emit(Step(node.op, self._on_samples(out), (a, b), (self._new(out),), width=self._type(out).width))
+        self._done(*set(node.inputs))
+
+    def _scale(self, node: Node) -> None:
+        out = node.outputs[0]
+        buffer = self._take_over(node.inputs[0], out)
+        self._emit(Step("scale", self._on_samples(out), (buffer,), (buffer,), width=self._type(out).width, scale=_number(node, "factor")))
+
+    def _softcap(self, node: Node) -> None:
+        if node.inputs[0] not in self._buffer_of:  # the logits' own, folded into their step
+            return
+        out = node.outputs[0]
+        buffer = self._take_over(node.inputs[0], out)
+        self._emit(Step("softcap", self._on_samples(out), (buffer,), (buffer,), width=self._type(out).width, softcap=_number(node, "cap")))
+
+    def _take_rows(self, node: Node) -> None:
+        source = self._take(node.inputs[0])
+        out = node.outputs[0]
+        self._emit(Step("take_rows", True, (source,), (self._new(out),), width=self._type(out).width))
+        self._done(node.inputs[0])
+
+
+def _matrices(node: Node) -> tuple[str, ...]:
+    return node.weights[: len(node.outputs)]
+
+
+def _number(node: Node, name: str) -> float:
+    value = node.attrs.get(name, 0.0)
+    assert isinstance(value, int | float), f"{name} is {value!r}"
+    return float(value)
