@@ -311,19 +311,19 @@ def test_a_sampler_of_the_devices_own_is_used() -> None:
 
 
 def test_draws_are_sorted_back_into_rows() -> None:
-    """Rows of no draw, of forks, of scored tokens and a draw, of scored tokens alone."""
-    asks = [1, 1, 0, 0, -1, 2, 2]
-    plan = StepPlan(["none", "forks", "scored", "only"], [1, 1, 3, 1], [0] * 4, [0, 2, 1, 0], Bucket())
-    draws = Draws([0, 0, 2, 2], make_batch([Draw(logprobs=n) for n in asks]), np.zeros(7, np.int32))
-    ids = np.arange(7, dtype=np.int32)
-    values = -np.arange(7, dtype=np.float32) / 4
-    failed = np.zeros(7, np.bool_)
+    """Rows of no draw, of forks, of scored tokens and a draw, of scored tokens alone, of a draw with its logprob."""
+    asks = [1, 1, 0, 0, -1, 2, 2, 0]
+    plan = StepPlan(["none", "forks", "scored", "only", "own"], [1, 1, 3, 1, 1], [0] * 5, [0, 2, 1, 0, 1], Bucket())
+    draws = Draws([0, 0, 2, 2, 0], make_batch([Draw(logprobs=n) for n in asks]), np.zeros(8, np.int32))
+    ids = np.arange(8, dtype=np.int32)
+    values = -np.arange(8, dtype=np.float32) / 4
+    failed = np.zeros(8, np.bool_)
     failed[6] = True
     samples = Samples(
         ids + 10, failed, values, ids + 1, np.stack([ids, ids + 50], 1), np.stack([values, values - 1], 1)
     )
     result = sort_draws(plan, draws, samples)
-    assert result.tokens == [[], [10, 11], [14], []]
+    assert result.tokens == [[], [10, 11], [14], [], [17]]
     assert result.logprobs[0] is None
     forks = result.logprobs[1]
     assert forks is not None
@@ -331,7 +331,8 @@ def test_draws_are_sorted_back_into_rows() -> None:
         (10, 0.0, 1, ((0, 0.0),)),
         (11, -0.25, 2, ((1, -0.25),)),
     ]
-    assert result.logprobs[2:] == [None, None]  # the third asked for its prompt alone
+    assert result.logprobs[2:4] == [None, None]  # the third asked for its prompt alone
+    assert [(p.token_id, p.logprob, p.rank, p.top) for p in result.logprobs[4] or []] == [(17, -1.75, 8, ())]
     assert result.prompt_logprobs[:2] == [None, None]
     assert [(p.token_id, p.top) for p in result.prompt_logprobs[2] or []] == [(12, ()), (13, ())]
     assert [p.top for p in result.prompt_logprobs[3] or []] == [((5, -1.25), (55, -2.25)), ((6, -1.5), (56, -2.5))]

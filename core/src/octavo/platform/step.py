@@ -63,6 +63,29 @@ class SamplingBatch:
     plain_greedy: bool
     """No draw needs anything but the most probable token: no logprobs, bias, penalty or target."""
 
+    @classmethod
+    def plain(cls, rows: int, *, greedy: bool) -> SamplingBatch:
+        """One draw from each of ``rows`` logits rows, greedy or at temperature 1, with nothing else asked for."""
+        none, zeros = np.zeros(0, np.int32), np.zeros(rows, np.float32)
+        return cls(
+            row=np.arange(rows, dtype=np.int32),
+            target=np.full(rows, -1, np.int32),
+            temperature=np.full(rows, 0.0 if greedy else 1.0, np.float32),
+            top_k=np.zeros(rows, np.int32),
+            top_p=np.ones(rows, np.float32),
+            min_p=zeros,
+            repetition=np.ones(rows, np.float32),
+            presence=zeros,
+            frequency=zeros,
+            seed=np.zeros(rows, np.uint64),
+            sample_index=np.zeros(rows, np.int32),
+            position=np.arange(rows, dtype=np.int32),
+            logprobs=np.full(rows, -1, np.int32),
+            bias=(none, none, np.zeros(0, np.float32)),
+            history=(np.zeros(rows + 1, np.int32), np.zeros(rows, np.int32), none),
+            plain_greedy=greedy,
+        )
+
     @property
     def draws(self) -> int:
         """D."""

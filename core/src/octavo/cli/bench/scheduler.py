@@ -1,4 +1,4 @@
-"""``octavo bench``: measurements that a user can repeat."""
+"""``octavo bench scheduler``: the core's own time per step, with no model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-
-app = typer.Typer(no_args_is_help=True, help="Measure Octavo on this machine.")
 
 
 @dataclass
@@ -27,12 +25,6 @@ class _Times:
         return [sum(parts) for parts in zip(self.schedule, self.run, self.update, strict=True)]
 
 
-@app.callback()
-def _group() -> None:
-    """Measure Octavo on this machine."""
-
-
-@app.command()
 def scheduler(
     rows: Annotated[int, typer.Option(help="Running sequences.")] = 256,
     waiting: Annotated[int, typer.Option(help="Requests that wait, in the second case.")] = 1000,

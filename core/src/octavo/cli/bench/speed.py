@@ -1,0 +1,106 @@
+"""``octavo bench throughput`` and ``latency``: a model's speed on random prompts, greedy, end of sequence ignored."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from octavo.engine import LLM
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A folder, a .gguf file, or a hub id.")]
+Platform = Annotated[str | None, typer.Option(help="Which platform to use; see: octavo platforms.")]
+Rounds = Annotated[int, typer.Option(help="How often to measure; the median is shown.")]
+Threads = Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")]
+
+
+def throughput(
+    model: Model,
+    sequences: Annotated[int, typer.Option(help="Sequences that run at the same time.")] = 32,
+    input_len: Annotated[int, typer.Option(help="Prompt tokens of each.")] = 256,
+    output_len: Annotated[int, typer.Option(help="Output tokens of each.")] = 128,
+    rounds: Rounds = 3,
+    platform: Platform = None,
+    threads: Threads = None,
+) -> None:
+    """Tokens per second with many sequences at once, whole and by phase."""
+    llm = _start(model, sequences, input_len + output_len, platform, threads)
+    totals, prefills = [], []
+    for turn in range(rounds):
+        prefills.append(_timed(llm, sequences, input_len, 1, seed=2 * turn))
+        totals.append(_timed(llm, sequences, input_len, output_len, seed=2 * turn + 1))
+    llm.close()
+    total, prefill = statistics.median(totals), statistics.median(prefills)
+    rates = {
+        "output tokens/s, end to end": sequences * output_len / total,
+        "input tokens/s, prefill alone": sequences * input_len / prefill,
+        "output tokens/s, decode alone": sequences * (output_len - 1) / max(total - prefill, 1e-9),
+    }
+    _show(f"{sequences} x {input_len}+{output_len}, median of {rounds}", {k: f"{v:,.1f}" for k, v in rates.items()})
+
+
+def latency(
+    model: Model,
+    input_len: Annotated[int, typer.Option(help="Prompt tokens.")] = 32,
+    output_len: Annotated[int, typer.Option(help="Output tokens.")] = 128,
+    rounds: Rounds = 5,
+    platform: Platform = None,
+    threads: Threads = None,
+) -> None:
+    """One sequence alone: time to the first token, and time per token after it."""
+    llm = _start(model, 1, input_len + output_len, platform, threads)
+    firsts, wholes = [], []
+    for turn in range(rounds):
+        firsts.append(_timed(llm, 1, input_len, 1, seed=2 * turn))
+        wholes.append(_timed(llm, 1, input_len, output_len, seed=2 * turn + 1))
+    llm.close()
+    first, whole = statistics.median(firsts), statistics.median(wholes)
+    each = (whole - first) / max(output_len - 1, 1)
+    rows = {
+        "time to first token": f"{first * 1e3:.2f} ms",
+        "time per output token": f"{each * 1e3:.2f} ms ({1 / each:,.1f} tokens/s)",
+    }
+    _show(f"1 x {input_len}+{output_len}, median of {rounds}", rows)
+
+
+def _start(model: str, sequences: int, length: int, platform: str | None, threads: int | None) -> LLM:
+    from octavo.engine import LLM
+
+    llm = LLM(
+        model,
+        max_model_len=length + 16,
+        max_num_seqs=sequences,
+        enable_prefix_caching=False,
+        platform=platform,
+        threads=threads,
+    )
+    _timed(llm, 1, 16, 8, seed=99)  # what a first call pays once
+    return llm
+
+
+def _timed(llm: LLM, sequences: int, input_len: int, output_len: int, seed: int) -> float:
+    """Seconds for seeded prompts of random tokens."""
+    from octavo.sampling import SamplingParams
+
+    rng = random.Random(seed)
+    vocabulary = llm.get_tokenizer().vocab_size
+    prompts = [{"prompt_token_ids": [rng.randrange(vocabulary) for _ in range(input_len)]} for _ in range(sequences)]
+    params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
+    begun = time.perf_counter()
+    llm.generate(prompts, params, use_tqdm=False)
+    return time.perf_counter() - begun
+
+
+def _show(title: str, rows: dict[str, str]) -> None:
+    table = Table(title=title, title_justify="left", box=None, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console().print(table)
