@@ -1,5 +1,6 @@
 # Each target sets up what it needs, from nothing and with no environment active, and says what it is doing.
-# The second time nothing is left to set up: a stamp in each environment is newer than the pyproject files.
+# The second time nothing is left to set up: a stamp in each environment is newer than the pyproject files and the C++
+# sources. (While working on those, see docs/building-wheels.md for a build that compiles only what changed.)
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -17,6 +18,7 @@ ARGS ?=
 VENV := .venv
 TEST_VENV := .venv-test
 DISTRIBUTIONS := core/pyproject.toml plugins/cpu/pyproject.toml
+NATIVE := plugins/cpu/CMakeLists.txt $(wildcard plugins/cpu/csrc/*)
 
 # An environment that happens to be active, or pip settings meant for another one, must not leak in.
 unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP_TARGET PIP_USER
@@ -85,17 +87,17 @@ format: $(TEST_VENV)/.ready  ## format the code and mend what ruff can mend
 .PHONY: clean
 clean:  ## remove the environments and what the tools left (the checkpoints stay in the cache)
 	@echo '==> Removing environments and caches' >&2
-	@rm -rf $(VENV) $(TEST_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(TEST_VENV) plugins/cpu/build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find core plugins scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.ready: $(DISTRIBUTIONS)
-	@echo '==> Setting up $(VENV): Octavo and its CPU platform, once' >&2
+$(VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
+	@echo '==> Setting up $(VENV): Octavo and its CPU platform, which is compiled' >&2
 	@$(call make_venv,$(VENV))
 	@$(VENV)/bin/python -m pip install -qq --editable ./core --editable ./plugins/cpu
 	@touch $@
 
-$(TEST_VENV)/.ready: $(DISTRIBUTIONS)
+$(TEST_VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 	@echo '==> Setting up $(TEST_VENV): Octavo with torch and the test tools, once (minutes)' >&2
 	@$(call make_venv,$(TEST_VENV))
-	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable ./plugins/cpu
+	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable './plugins/cpu[test]'
 	@touch $@

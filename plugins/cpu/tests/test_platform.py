@@ -48,7 +48,7 @@ def test_it_is_found_through_its_entry_point_and_is_the_host_platform() -> None:
 def test_its_probe_says_what_it_found() -> None:
     probe = CPU.probe()
     assert probe.available
-    assert "cores" in probe.reason
+    assert "threads" in probe.reason and "kernels" in probe.reason
     [device] = probe.devices
     assert device.memory_bytes == host_memory().total
 

@@ -135,7 +135,7 @@ def _assemble(
     groups = [KVGroup(window) for window in graph.kv_windows] or [KVGroup()]
     before = device.memory()
     buckets = BucketSet(plan.limits.buckets)
-    executables, _ = load_runner(device, graph, LazyWeights(model), buckets.buckets, progress)
+    executables, _ = load_runner(device, graph, LazyWeights(model), buckets.buckets, progress, model.files)
     layout = kv_layout(graph, plan.block_size, plan.kv_cache_dtype)
     report = device.memory()
     own = max(0, before.free - report.free)

@@ -28,6 +28,12 @@ class Model:
     graph: Graph
     checkpoint: Checkpoint
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that hold the weights."""
+        path = self.checkpoint.path
+        return tuple(sorted(path.glob("*.safetensors"))) if path.is_dir() else (path,)
+
 
 def load_model(path: Path, dtype: str = "f32", plugins: Sequence[Family] = ()) -> Model:
     """Open the checkpoint at ``path`` and build its graph, whose activations are ``dtype``.

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -186,13 +187,16 @@ class Device(Protocol):
         answer.
         """
 
-    def load(self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress) -> object:
+    def load(
+        self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress, files: Sequence[Path] = ()
+    ) -> object:
         """Take the graph's weights and return a handle that every `compile` is given. Called once.
 
         ``graph`` has been through `octavo.graph.fuse`; its activation dtype (``graph.dtype``) and the formats of its
         weights are among those declared. ``weights`` has exactly the names of ``graph.weights`` and reads lazily:
         fetch one tensor, convert it as the device likes, let go of it, so that loading needs the model's own size and
-        one tensor more. A tensor's bytes may be a read-only map of the checkpoint.
+        one tensor more. A tensor's bytes may be a read-only map of the checkpoint. ``files`` are the checkpoint's, for
+        a device that caches what it makes of them; empty where the weights come from no file.
 
         Raises UnsupportedFeature, or DeviceOutOfMemory saying how much was needed and how much is free.
         """

@@ -7,6 +7,7 @@ subclass it and replace `load`, `compile` and the store by the device's own, one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ class ReferenceDevice:
         self.memory = memory
 
     def load(
-        self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress
+        self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress, files: Sequence[Path] = ()
     ) -> dict[str, npt.NDArray[np.float32]]:
         """Every weight as float32, by name; needs that size and one stored tensor more. See `Device.load`."""
         _require_f32("dtype", graph.dtype)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from octavo.graph import Graph, fuse
@@ -64,10 +65,11 @@ def load_runner(
     weights: Mapping[str, WeightTensor],
     buckets: tuple[Bucket, ...],
     progress: Progress,
+    files: Sequence[Path] = (),
 ) -> tuple[dict[Bucket, Executable], Graph]:
     """Load the weights and compile every bucket. Returns the executables and the fused graph they run."""
     fused = fuse(graph)
-    handle = device.load(fused, weights, progress)
+    handle = device.load(fused, weights, progress, files)
     executables = {}
     for done, bucket in enumerate(buckets):
         progress("compiling", done, len(buckets))

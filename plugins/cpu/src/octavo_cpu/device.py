@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,32 +22,49 @@ from octavo.platform import (
 )
 from octavo.quant import WeightTensor
 from octavo_cpu.binding import pointer
+from octavo_cpu.cache import PackedCache, default_folder
 from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import lower
-from octavo_cpu.weights import NativeWeights, load_weights
+from octavo_cpu.threads import ForkGuard, Threads
+from octavo_cpu.weights import Cached, NativeWeights, load_weights
 
 
 class CpuDevice:
-    """Meets `octavo.platform.Device`. ``kernels`` names an instruction set; empty takes the best the processor has."""
+    """Meets `octavo.platform.Device`.
+
+    ``kernels`` names an instruction set; empty takes the best the processor has. Packed weights are cached below
+    ``cache_folder``, by default the user's own.
+    """
 
     def __init__(
-        self, library: ctypes.CDLL, memory: Callable[[], MemoryReport], threads: int, kernels: str = ""
+        self,
+        library: ctypes.CDLL,
+        memory: Callable[[], MemoryReport],
+        threads: Threads,
+        kernels: str = "",
+        cache_folder: Path | None = None,
     ) -> None:
         self.memory = memory
         self.threads = threads
         self._library = library
         self._kernels = kernels
-        unpinned = np.empty(0, np.int32)
-        self._pool: Any = library.octavo_pool_new(threads, pointer(unpinned), 0)
+        self._cache_folder = cache_folder or default_folder()
+        self._forks = ForkGuard()
+        cores = np.array(threads.cores, np.int32)
+        self._pool: Any = library.octavo_pool_new(threads.count, pointer(cores), len(cores))
 
-    def load(self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress) -> NativeWeights:
-        """See `Device.load`."""
-        return load_weights(self._library, self._pool, graph, weights, self.memory().free, progress)
+    def load(
+        self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress, files: Sequence[Path] = ()
+    ) -> NativeWeights:
+        """See `Device.load`. What is packed from files is cached; see `octavo_cpu.cache`."""
+        folder, threads = self._cache_folder, self.threads.count
+        cached = Cached(PackedCache(folder / "packed", threads), files, folder / "digests", threads) if files else None
+        return load_weights(self._library, self._pool, graph, weights, self.memory().free, progress, cached)
 
     def compile(self, graph: Graph, bucket: Bucket, weights: NativeWeights) -> NativeExecutable:
         """See `Device.compile`. Plans run steps of any size: the only bucket is the unbounded one."""
-        return NativeExecutable(self._library, self._pool, self._kernels, graph, lower(graph), weights)
+        return NativeExecutable(self._library, self._pool, self._kernels, graph, lower(graph), weights, self._forks)
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> NativeKVStore:
         """See `Device.allocate_kv`."""
@@ -63,11 +81,11 @@ class CpuDevice:
         return LocalCommunicator()
 
     def health(self) -> str | None:
-        """See `Device.health`. A thread that dies takes the process with it."""
-        return None
+        """See `Device.health`. A thread that dies takes the process with it; a fork leaves the threads behind."""
+        return self._forks.problem()
 
     def close(self) -> None:
         """See `Device.close`. Idempotent; the threads end with the last executable."""
         pool, self._pool = self._pool, None
-        if pool:
+        if pool and not self._forks.lost:
             self._library.octavo_pool_free(pool)

@@ -13,6 +13,7 @@ from octavo.platform import Samples, StepInput, StepOutput
 from octavo_cpu.binding import FORMATS, native_error, pointer
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import GATES, OPS, Program, Step
+from octavo_cpu.threads import ForkGuard
 from octavo_cpu.weights import NativeWeights
 
 
@@ -24,8 +25,16 @@ class NativeExecutable:
     """
 
     def __init__(
-        self, library: ctypes.CDLL, pool: Any, kernels: str, graph: Graph, program: Program, weights: NativeWeights
+        self,
+        library: ctypes.CDLL,
+        pool: Any,
+        kernels: str,
+        graph: Graph,
+        program: Program,
+        weights: NativeWeights,
+        forks: ForkGuard,
     ) -> None:
+        self._forks = forks
         self._library = library
         self._vocab = program.vocab
         self.program = program
@@ -34,10 +43,12 @@ class NativeExecutable:
         _Instantiation(library, self._handle, graph, weights).add(program)
 
     def __del__(self) -> None:
-        self._library.octavo_model_free(self._handle)
+        if not self._forks.lost:  # in a fork there are no threads to join
+            self._library.octavo_model_free(self._handle)
 
     def submit(self, step: StepInput, kv: NativeKVStore) -> StepOutput:
-        """See `Executable.submit`."""
+        """See `Executable.submit`. PlatformUnavailable in a fork of the process that loaded the model."""
+        self._forks.check()
         arrays = [
             np.ascontiguousarray(array, np.int32)
             for array in (
@@ -86,6 +97,7 @@ class _Instantiation:
             integers = np.array(self._integers(step), np.int32)
             floats = np.array([step.eps, step.scale, step.softcap], np.float32)
             self._library.octavo_add_step(self._handle, pointer(integers), pointer(floats))
+        self._library.octavo_finish(self._handle)
 
     def _integers(self, step: Step) -> list[int]:
         """A step's integers, in the order of the library's Step."""

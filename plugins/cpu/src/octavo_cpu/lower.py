@@ -1,7 +1,8 @@
 """From a model graph to the native plan: a flat list of steps over few buffers.
 
-Fusions made here: an op whose only reader is a quantized linear writes quantized activations and no floats; rope, the norm of q and k, and
-attention work in place; the output matrix keeps its logits to itself where only the best is asked for.
+Fusions made here: an op whose only reader is a quantized linear writes quantized activations and no floats; rope, the
+norm of q and k, and attention work in place; the output matrix keeps its logits to itself where only the best is asked
+for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from octavo.errors import UnsupportedFeature
 from octavo.graph import Graph, Node, RopeSpec, TensorType
 
 OPS = (
-    "embed", "rms_norm", "quantise", "linear", "rope", "write_kv", "attention", "gated", "add", "mul", "scale", "softcap", "take_rows", "bias",
+    "embed", "rms_norm", "quantise", "linear", "rope", "write_kv", "attention",
+    "gated", "add", "mul", "scale", "softcap", "take_rows", "bias",
 )  # fmt: skip
 """Native ops in the order of the library's own numbering."""
 
@@ -66,10 +68,11 @@ class Program:
 
 
 def _line(step: Step) -> str:
-    parts = [f"{', '.join(f'b{o}' for o in step.outputs if o >= 0)} <- {step.op}({', '.join(f'b{i}' for i in step.inputs if i >= 0)})"]
-    parts += [*step.matrices] or ([step.vector] if step.vector else [])
-    parts += [("", "-> int8", "-> bf16")[step.feed]] if step.feed else []
-    return "  ".join(parts)
+    """One step for people: outputs, op, inputs, weights, what it feeds."""
+    written, read = (", ".join(f"b{b}" for b in buffers if b >= 0) for buffers in (step.outputs, step.inputs))
+    weights = ", ".join(step.matrices) or step.vector
+    feeds = ("", "feeds int8", "feeds bf16")[step.feed]
+    return "  ".join(part for part in (f"{written or '-'} <- {step.op}({read})", weights, feeds) if part)
 
 
 def lower(graph: Graph) -> Program:
@@ -88,6 +91,7 @@ class _Lowering:
         self._program = Program()
         self._buffer_of: dict[str, int] = {}
         self._free: list[int] = []
+        self._resting: list[int] = []  # free, but not for the very next step; see _done
         self._fed: dict[int, str] = {}  # kind -> the value whose quantized form is at hand
         self._producer: dict[str, int] = {}  # value -> index of the step that can feed it
         self._uses = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs.values())
@@ -96,16 +100,20 @@ class _Lowering:
             for value in node.inputs:
                 self._readers.setdefault(value, []).append(node)
         self._handlers: Mapping[str, Callable[[Node], None]] = {
-            "embed": self._embed, "rms_norm": self._rms_norm, "linear": self._linear, "rope": self._rope, "attention": self._attention,
-            "gated_activation": self._gated, "add": self._binary, "mul": self._binary, "scale": self._scale, "softcap": self._softcap,
-            "take_rows": self._take_rows,
+            "embed": self._embed, "rms_norm": self._rms_norm, "linear": self._linear, "rope": self._rope,
+            "attention": self._attention, "gated_activation": self._gated, "add": self._binary, "mul": self._binary,
+            "scale": self._scale, "softcap": self._softcap, "take_rows": self._take_rows,
         }  # fmt: skip
 
     def run(self) -> Program:
         for node in self._graph.nodes:
             handler = self._handlers.get(node.op)
             if handler is None:
-                raise UnsupportedFeature(f"cpu: op {node.op} in {node.scope or 'the top scope'} has no native kernel", feature=node.op)
+                raise UnsupportedFeature(
+                    f"cpu: op {node.op} in {node.scope or 'the top scope'} has no native kernel", feature=node.op
+                )
+            if node.op != "linear":
+                self._wake()
             handler(node)
         return self._program
 
@@ -139,10 +147,18 @@ class _Lowering:
         return self._buffer_of[value]
 
     def _done(self, *values: str) -> None:
-        """Free the buffers of values that nobody reads any more."""
+        """Free the buffers of values that nobody reads any more.
+
+        A linear must not write to them if it comes next: there is no barrier between a step that workers repeat and
+        the linear that it feeds, so one worker may still read what it repeats.
+        """
         for value in values:
             if self._uses[value] == 0 and value in self._buffer_of:
-                self._free.append(self._buffer_of.pop(value))
+                self._resting.append(self._buffer_of.pop(value))
+
+    def _wake(self) -> None:
+        self._free += self._resting
+        self._resting.clear()
 
     def _take_over(self, old: str, new: str) -> int:
         """Work in place: the buffer of `old`, whose last reading this is, becomes that of `new`; a copy otherwise."""
@@ -199,19 +215,23 @@ class _Lowering:
         source = self._take(x)
         if len(node.inputs) == 2:
             residual = self._take(node.inputs[1])
-            if self._uses[x] == 0:  # the sum may overwrite what it was made from
-                self._buffer_of[node.outputs[1]] = self._buffer_of.pop(x)
-                total = source
-            else:
-                total = self._new(node.outputs[1])
+            total = self._new(node.outputs[1])  # not in place: workers may repeat this step, each reading its inputs
         elif self._uses[x] == 0 and self._feed_only(normed) == NONE:
             self._buffer_of[normed] = self._buffer_of.pop(x)
         target, feed = (self._buffer_of[normed], NONE) if normed in self._buffer_of else self._result(normed)
         self._emit(
             Step(
-                "rms_norm", self._on_samples(normed), (source, residual), (target, total), vector=node.weights[0], width=width, run=run,
-                feed=feed, eps=_number(node, "eps"), offset=_number(node, "offset"),
-            )  # fmt: skip
+                "rms_norm",
+                self._on_samples(normed),
+                (source, residual),
+                (target, total),
+                vector=node.weights[0],
+                width=width,
+                run=run,
+                feed=feed,
+                eps=_number(node, "eps"),
+                offset=_number(node, "offset"),
+            )
         )
         self._done(*node.inputs)
 
@@ -231,12 +251,24 @@ class _Lowering:
             for start in range(0, len(members), 4):
                 part = members[start : start + 4]
                 step = Step(
-                    "linear", self._on_samples(node.outputs[0]), (self._buffer_of.get(x, -1),), tuple(outputs.get(i, -1) for i in part),
+                    "linear",
+                    self._on_samples(node.outputs[0]),
+                    (self._buffer_of.get(x, -1),),
+                    tuple(outputs.get(i, -1) for i in part),
                     tuple(matrices[i] for i in part),
-                )  # fmt: skip
+                )
                 self._emit(replace(step, logits=True, softcap=logits[0]) if logits else step)
         for i, bias in enumerate(biases):
-            self._emit(Step("bias", self._on_samples(node.outputs[i]), outputs=(outputs[i],), vector=bias, width=self._type(node.outputs[i]).width))
+            self._emit(
+                Step(
+                    "bias",
+                    self._on_samples(node.outputs[i]),
+                    outputs=(outputs[i],),
+                    vector=bias,
+                    width=self._type(node.outputs[i]).width,
+                )
+            )
+        self._wake()
         self._done(x)
 
     def _logits_step(self, node: Node) -> tuple[float] | None:
@@ -262,18 +294,34 @@ class _Lowering:
 
     def _attention(self, node: Node) -> None:
         if node.attrs.get("causal") is False:
-            raise UnsupportedFeature(f"cpu: bidirectional attention in {node.scope} has no native kernel", feature="bidirectional")
+            raise UnsupportedFeature(
+                f"cpu: bidirectional attention in {node.scope} has no native kernel", feature="bidirectional"
+            )
         layer = self._graph.kv[int(_number(node, "layer"))]
         k, v = (self._take(value) for value in node.inputs[1:3])
-        self._emit(Step("write_kv", inputs=(k, v), group=layer.group, slot=layer.slot))
+        last = self._program.steps[-1]
+        if last.op == "rope" and last.inputs[1] == k:  # one pass over the token, and one barrier less
+            self._program.steps[-1] = replace(last, inputs=(*last.inputs, v), group=layer.group, slot=layer.slot)
+        else:
+            self._emit(Step("write_kv", inputs=(k, v), group=layer.group, slot=layer.slot))
         out = node.outputs[0]
         q = self._take_over(node.inputs[0], out)
         self._emit(
             Step(
-                "attention", inputs=(q,), outputs=(q,), vector=node.weights[0] if node.weights else "", width=self._type(out).width,
-                heads=int(_number(node, "heads")), kv_heads=layer.kv_heads, head_dim=layer.head_dim, group=layer.group, slot=layer.slot,
-                window=layer.window or 0, scale=_number(node, "scale"), softcap=_number(node, "softcap"),
-            )  # fmt: skip
+                "attention",
+                inputs=(q,),
+                outputs=(q,),
+                vector=node.weights[0] if node.weights else "",
+                width=self._type(out).width,
+                heads=int(_number(node, "heads")),
+                kv_heads=layer.kv_heads,
+                head_dim=layer.head_dim,
+                group=layer.group,
+                slot=layer.slot,
+                window=layer.window or 0,
+                scale=_number(node, "scale"),
+                softcap=_number(node, "softcap"),
+            )
         )
         self._done(*node.inputs[1:3])
 
@@ -281,7 +329,17 @@ class _Lowering:
         a, b = (self._take(v) for v in node.inputs)
         out = node.outputs[0]
         target, feed = self._result(out)
-        self._emit(Step("gated", self._on_samples(out), (a, b), (target,), width=self._type(out).width, gate=str(node.attrs["kind"]), feed=feed))
+        self._emit(
+            Step(
+                "gated",
+                self._on_samples(out),
+                (a, b),
+                (target,),
+                width=self._type(out).width,
+                gate=str(node.attrs["kind"]),
+                feed=feed,
+            )
+        )
         self._done(*node.inputs)
 
     def _binary(self, node: Node) -> None:
@@ -293,14 +351,32 @@ class _Lowering:
     def _scale(self, node: Node) -> None:
         out = node.outputs[0]
         buffer = self._take_over(node.inputs[0], out)
-        self._emit(Step("scale", self._on_samples(out), (buffer,), (buffer,), width=self._type(out).width, scale=_number(node, "factor")))
+        self._emit(
+            Step(
+                "scale",
+                self._on_samples(out),
+                (buffer,),
+                (buffer,),
+                width=self._type(out).width,
+                scale=_number(node, "factor"),
+            )
+        )
 
     def _softcap(self, node: Node) -> None:
         if node.inputs[0] not in self._buffer_of:  # the logits' own, folded into their step
             return
         out = node.outputs[0]
         buffer = self._take_over(node.inputs[0], out)
-        self._emit(Step("softcap", self._on_samples(out), (buffer,), (buffer,), width=self._type(out).width, softcap=_number(node, "cap")))
+        self._emit(
+            Step(
+                "softcap",
+                self._on_samples(out),
+                (buffer,),
+                (buffer,),
+                width=self._type(out).width,
+                softcap=_number(node, "cap"),
+            )
+        )
 
     def _take_rows(self, node: Node) -> None:
         source = self._take(node.inputs[0])

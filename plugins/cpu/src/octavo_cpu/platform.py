@@ -1,16 +1,11 @@
-"""The platform: the host's processors and memory.
-
-This version runs graphs with the reference device (numpy, float32).
-"""
+"""The platform: the host's processors and memory, driven by the native runtime."""
 
 from __future__ import annotations
 
-import os
 import platform as host
 from importlib import metadata
 
 from octavo.platform import (
-    REFERENCE_CAPABILITIES,
     Capabilities,
     Device,
     DeviceInfo,
@@ -18,19 +13,46 @@ from octavo.platform import (
     Plan,
     PlanRequest,
     PlatformInfo,
+    PlatformUnavailable,
     Probe,
     Rank,
-    ReferenceDevice,
     Settings,
     Unsupported,
+    host_memory,
     negotiate_by_declaration,
 )
-from octavo.platform.host import host_memory
+from octavo_cpu.binding import FORMATS, load
+from octavo_cpu.device import CpuDevice
+from octavo_cpu.threads import choose_threads
 
 CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
 
+CAPABILITIES = Capabilities(
+    ops=frozenset(
+        {
+            "embed",
+            "linear",
+            "rms_norm",
+            "rope",
+            "attention",
+            "gated_activation",
+            "add",
+            "mul",
+            "scale",
+            "softcap",
+            "take_rows",
+        }
+    ),
+    weight_formats=frozenset(FORMATS),
+    dtypes=("f32",),
+    kv_dtypes=("bf16",),
+    block_sizes=(16, 32, 64, 128),
+    head_dims=tuple(range(16, 513, 16)),
+    attention=frozenset({"window", "softcap", "sinks"}),
+)
+
 DEFAULTS = Settings(max_num_seqs=64, memory_utilization=0.5)
-"""What a machine that has other work to do is asked for: half of its memory, and rows that numpy can keep up with."""
+"""What a machine that has other work to do is asked for: half of its memory, and rows that its cores keep up with."""
 
 
 class CpuPlatform:
@@ -42,19 +64,22 @@ class CpuPlatform:
         return PlatformInfo("cpu", "Octavo", metadata.version("octavo-cpu"), "host", CONTRACT)
 
     def probe(self) -> Probe:
-        """Always available: the program runs on it."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        name = f"{host.machine()}, {cores} cores"
-        return Probe(True, f"{name}; numpy reference executor", (DeviceInfo(name, host_memory().total),))
+        """Available where the native library is; says which kernels it would run on how many cores."""
+        try:
+            kernels = load().octavo_kernels(b"").decode()
+        except PlatformUnavailable as error:
+            return Probe(False, str(error))
+        name = f"{host.machine()}, {choose_threads()}, {kernels} kernels"
+        return Probe(True, name, (DeviceInfo(name, host_memory().total),))
 
     def capabilities(self) -> Capabilities:
         """See `Platform.capabilities`."""
-        return REFERENCE_CAPABILITIES
+        return CAPABILITIES
 
     def negotiate(self, request: PlanRequest) -> Plan | Unsupported:
         """See `Platform.negotiate`."""
-        return negotiate_by_declaration(request, "cpu", REFERENCE_CAPABILITIES, Limits(), DEFAULTS)
+        return negotiate_by_declaration(request, "cpu", CAPABILITIES, Limits(), DEFAULTS)
 
     def open(self, rank: Rank) -> Device:
-        """See `Platform.open`."""
-        return ReferenceDevice(host_memory)
+        """See `Platform.open`. ConfigError for more threads than there are cores."""
+        return CpuDevice(load(), host_memory, choose_threads(rank.threads))

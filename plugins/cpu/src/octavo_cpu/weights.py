@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,21 @@ from octavo.graph import Graph
 from octavo.platform import DeviceOutOfMemory, Progress
 from octavo.quant import WeightTensor, dequantise
 from octavo_cpu.binding import FORMATS, aligned, pointer
+from octavo_cpu.cache import InMemory, PackedCache, Writer
+from octavo_cpu.digests import content_key
+
+LAYOUT = 1
+"""Version of the packed layout (``csrc/pack.h``); a change raises it, so that no cache of the old one is used."""
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Where packed weights are kept: the cache, the checkpoint's ``files``, the folder that remembers their digests."""
+
+    cache: PackedCache
+    files: Sequence[Path]
+    digests: Path
+    threads: int
 
 
 @dataclass
@@ -24,7 +40,7 @@ class NativeWeights:
     its memory map), ``vectors`` the small ones (norms, biases, sinks) as float32.
     """
 
-    packed: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
+    packed: Mapping[str, npt.NDArray[np.uint8]]
     tables: dict[str, WeightTensor] = field(default_factory=dict)
     vectors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 
@@ -42,9 +58,15 @@ def packed_bytes(library: ctypes.CDLL, graph: Graph) -> int:
 
 
 def load_weights(
-    library: ctypes.CDLL, pool: Any, graph: Graph, tensors: Mapping[str, WeightTensor], free: int, progress: Progress
+    library: ctypes.CDLL,
+    pool: Any,
+    graph: Graph,
+    tensors: Mapping[str, WeightTensor],
+    free: int,
+    progress: Progress,
+    cached: Cached | None,
 ) -> NativeWeights:
-    """Pack the graph's weights, one tensor at a time, on all threads of ``pool``.
+    """The graph's weights: matrices packed on all threads of ``pool``, or mapped from the cache.
 
     Raises DeviceOutOfMemory, before anything is read, if the packed matrices need more than ``free`` bytes.
     """
@@ -54,25 +76,40 @@ def load_weights(
             f"the packed weights need {needed / 2**30:.2f} GiB and {free / 2**30:.2f} GiB of memory are free; "
             "free some, or choose a smaller model or a more strongly quantized one"
         )
-    matrices = set(matrix_names(graph))
+    matrices = matrix_names(graph)
+
+    def build(writer: Writer) -> None:
+        for done, name in enumerate(matrices):
+            progress("packing weights", done, len(matrices))
+            writer.add(name, _pack(library, pool, graph, name, tensors[name]))
+        progress("packing weights", len(matrices), len(matrices))
+
+    if cached is None:
+        memory = InMemory()
+        build(memory)
+        packed: Mapping[str, npt.NDArray[np.uint8]] = memory.arrays
+    else:
+        packed = cached.cache.open(_key(graph, cached), needed, len(matrices), build).arrays
+    loaded = NativeWeights(packed)
     tables = {n.weights[0] for n in graph.nodes if n.op == "embed"}
-    loaded = NativeWeights()
-    for done, name in enumerate(graph.weights):
-        progress("packing weights", done, len(graph.weights))
-        tensor = tensors[name]
+    for name in graph.weights:
         if name in tables:
-            loaded.tables[name] = tensor
-        if name in matrices:
-            loaded.packed[name] = _pack(library, pool, graph, name, tensor)
-        elif name not in tables:
-            loaded.vectors[name] = dequantise(tensor)
-    progress("packing weights", len(graph.weights), len(graph.weights))
+            loaded.tables[name] = tensors[name]
+        elif name not in packed:
+            loaded.vectors[name] = dequantise(tensors[name])
     return loaded
 
 
-def _pack(
-    library: ctypes.CDLL, pool: Any, graph: Graph, name: str, tensor: WeightTensor
-) -> npt.NDArray[np.uint8]:
+def _key(graph: Graph, cached: Cached) -> str:
+    """Names the packed matrices of this graph, made from these files in this layout."""
+    facts = [
+        f"layout {LAYOUT}",
+        *(f"{n} {graph.weights[n].format} {graph.weights[n].shape}" for n in matrix_names(graph)),
+    ]
+    return content_key(cached.files, facts, cached.digests, cached.threads)
+
+
+def _pack(library: ctypes.CDLL, pool: Any, graph: Graph, name: str, tensor: WeightTensor) -> npt.NDArray[np.uint8]:
     code, outputs, inputs = _shape(graph, name)
     packed = aligned(library.octavo_packed_bytes(code, outputs, inputs))
     rows = np.ascontiguousarray(tensor.data)

@@ -84,7 +84,8 @@ def _logits(model: Model, platform: Platform, ids: list[int]) -> Iterator[npt.ND
     from octavo.runner import kv_layout, load_runner
 
     device = platform.open(Rank())
-    executables, graph = load_runner(device, model.graph, LazyWeights(model), (Bucket(),), lambda *_: None)
+    weights = LazyWeights(model)
+    executables, graph = load_runner(device, model.graph, weights, (Bucket(),), lambda *_: None, model.files)
     block_size, dtype = platform.capabilities().block_sizes[0], platform.capabilities().kv_dtypes[0]
     blocks = 1 + len(graph.kv_windows) * -(-WINDOW // block_size)
     store = device.allocate_kv(kv_layout(graph, block_size, dtype), blocks)

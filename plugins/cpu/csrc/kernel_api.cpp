@@ -1,0 +1,101 @@
+#include "kernel_api.h"
+
+#include "kernels.h"
+
+using namespace octavo;
+
+namespace {
+
+const Kernels& set_of(const void* set) { return *static_cast<const Kernels*>(set); }
+
+Matrix matrix_of(int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs) {
+    const Packing packing = packing_for(Format(format));
+    return {packing, int(outputs), int(inputs), int((outputs + kTile - 1) / kTile), tile_bytes(packing, int(inputs)), packed};
+}
+
+}  // namespace
+
+extern "C" {
+
+const void* octavo_kernel_set(const char* name) { return choose_kernels(name); }
+
+int64_t octavo_kernel_tile_bytes(int64_t format, int64_t inputs) { return int64_t(tile_bytes(packing_for(Format(format)), int(inputs))); }
+
+void octavo_kernel_pack(int64_t format, const uint8_t* rows, int64_t row_bytes, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
+                        uint8_t* out) {
+    pack_tiles(Format(format), rows, size_t(row_bytes), int(outputs), int(inputs), int(first), int(last), out);
+}
+
+void octavo_kernel_dequantise(int64_t format, const uint8_t* row, int64_t columns, float* out) {
+    dequantise_row(Format(format), row, int(columns), out);
+}
+
+void octavo_kernel_matmul(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
+                          int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int64_t rows, float* y,
+                          int64_t ld) {
+    const Activations x = {codes, scales, sums, half_sums, bf16, int(k)};
+    set_of(set).matmul(matrix_of(format, packed, outputs, inputs), int(first), int(last), x, int(rows), y, int(ld));
+}
+
+void octavo_kernel_matmul_float(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first,
+                                int64_t last, const float* x, int64_t x_ld, int64_t rows, float* y, int64_t ld) {
+    set_of(set).matmul_float(matrix_of(format, packed, outputs, inputs), int(first), int(last), x, int(x_ld), int(rows), y, int(ld));
+}
+
+void octavo_kernel_quantise(const void* set, const float* values, int64_t count, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
+                            int64_t k, int64_t row) {
+    const Activations x = {codes, scales, sums, half_sums, nullptr, int(k)};
+    set_of(set).quantise(values, int(count), x, int(row));
+}
+
+void octavo_kernel_to_bf16(const void* set, const float* values, int64_t count, uint16_t* out) { set_of(set).to_bf16(values, int(count), out); }
+
+void octavo_kernel_rms_norm(const void* set, const float* x, const float* residual, float* sum, const float* weight, int64_t size, int64_t width,
+                            double eps, float* y) {
+    set_of(set).rms_norm(x, residual, sum, weight, int(size), int(width), float(eps), y);
+}
+
+void octavo_kernel_gated(const void* set, const float* a, const float* b, int64_t size, int64_t kind, float* out) {
+    set_of(set).gated(a, b, int(size), Gate(kind), out);
+}
+
+void octavo_kernel_rope(const void* set, float* x, int64_t heads, int64_t head_dim, int64_t turned, int64_t interleaved, const float* cos,
+                        const float* sin) {
+    set_of(set).rope(x, int(heads), int(head_dim), int(turned), interleaved != 0, cos, sin);
+}
+
+void octavo_kernel_argmax(const void* set, const float* values, int64_t count, int64_t base, float* value, int32_t* index, uint8_t* nan) {
+    Best best = {*value, *index, *nan != 0};
+    set_of(set).argmax(values, int(count), int(base), best);
+    *value = best.value;
+    *index = best.index;
+    *nan = best.nan;
+}
+
+int64_t octavo_kernel_attention_scratch(int64_t head_dim) { return attention_scratch(int(head_dim)); }
+
+void octavo_kernel_attention(const void* set, const float* queries, float* outputs, const int32_t* positions, const int32_t* first,
+                             const float* sinks, int64_t vectors, int64_t head_dim, int64_t block_size, double scale, double softcap,
+                             const int32_t* table, const uint16_t* keys, const uint16_t* values, int64_t block_stride, float* scratch) {
+    AttentionUnit unit{};
+    unit.vectors = int(vectors);
+    unit.has_sinks = sinks != nullptr;
+    unit.head_dim = int(head_dim);
+    unit.block_size = int(block_size);
+    unit.scale = float(scale);
+    unit.softcap = float(softcap);
+    unit.table = table;
+    unit.keys = keys;
+    unit.values = values;
+    unit.block_stride = block_stride;
+    for (int v = 0; v < unit.vectors; ++v) {
+        unit.queries[v] = queries + v * head_dim;
+        unit.outputs[v] = outputs + v * head_dim;
+        unit.positions[v] = positions[v];
+        unit.first[v] = first[v];
+        unit.sinks[v] = sinks ? sinks[v] : 0.0f;
+    }
+    set_of(set).attention(unit, scratch);
+}
+
+}  // extern "C"

@@ -1,0 +1,62 @@
+// The kernels of a named set, one by one, through a C interface: for tests and for `octavo bench kernels`. The engine does not come here.
+//
+// Every integer is an int64_t and every real a double, so that a caller needs no table of signatures. Arrays are the caller's, in the
+// shapes that kernels.h gives. A set is what octavo_kernel_set returned; formats are numbered as in blocks.h, gates as in kernels.h.
+#pragma once
+#include <cstdint>
+
+extern "C" {
+
+// The set of that name (empty: the best), or null where this library does not have it or this processor cannot run it.
+const void* octavo_kernel_set(const char* name);
+
+// -- weights -------------------------------------------------------------------------------------------------------------------
+
+int64_t octavo_kernel_tile_bytes(int64_t format, int64_t inputs);
+
+// Tiles first … last-1 into `out`, tile `first` at its start.
+void octavo_kernel_pack(int64_t format, const uint8_t* rows, int64_t row_bytes, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
+                        uint8_t* out);
+
+void octavo_kernel_dequantise(int64_t format, const uint8_t* row, int64_t columns, float* out);
+
+// -- matrices ------------------------------------------------------------------------------------------------------------------
+
+// codes, scales, sums, half_sums for quantized formats, bf16 for bf16: the others may be null. `k` is the stride of the rows.
+void octavo_kernel_matmul(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
+                          int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int64_t rows, float* y,
+                          int64_t ld);
+
+void octavo_kernel_matmul_float(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first,
+                                int64_t last, const float* x, int64_t x_ld, int64_t rows, float* y, int64_t ld);
+
+// -- rows of activations -------------------------------------------------------------------------------------------------------
+
+// `values` has `count` elements; the arrays hold rows of `k`.
+void octavo_kernel_quantise(const void* set, const float* values, int64_t count, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
+                            int64_t k, int64_t row);
+
+void octavo_kernel_to_bf16(const void* set, const float* values, int64_t count, uint16_t* out);
+
+void octavo_kernel_rms_norm(const void* set, const float* x, const float* residual, float* sum, const float* weight, int64_t size, int64_t width,
+                            double eps, float* y);
+
+void octavo_kernel_gated(const void* set, const float* a, const float* b, int64_t size, int64_t kind, float* out);
+
+void octavo_kernel_rope(const void* set, float* x, int64_t heads, int64_t head_dim, int64_t turned, int64_t interleaved, const float* cos,
+                        const float* sin);
+
+// value, index and nan hold the best so far, and take the new one.
+void octavo_kernel_argmax(const void* set, const float* values, int64_t count, int64_t base, float* value, int32_t* index, uint8_t* nan);
+
+// -- attention -----------------------------------------------------------------------------------------------------------------
+
+int64_t octavo_kernel_attention_scratch(int64_t head_dim);
+
+// One unit: queries and outputs are [vectors][head_dim] and may be the same memory; sinks may be null; scratch has
+// octavo_kernel_attention_scratch floats.
+void octavo_kernel_attention(const void* set, const float* queries, float* outputs, const int32_t* positions, const int32_t* first,
+                             const float* sinks, int64_t vectors, int64_t head_dim, int64_t block_size, double scale, double softcap,
+                             const int32_t* table, const uint16_t* keys, const uint16_t* values, int64_t block_stride, float* scratch);
+
+}  // extern "C"

@@ -1,0 +1,94 @@
+// The kernels of one instruction set, as a table of functions. `generic` is the documentation: the others must agree with it.
+//
+// Rows of activations are independent: what a kernel computes for a row never depends on which rows come with it, nor on how many.
+// That makes tokens equal, bit for bit, in any batch and any chunking.
+#pragma once
+#include <cstdint>
+
+#include "pack.h"
+
+namespace octavo {
+
+// Quantized activations of `rows` tokens. Per 32 elements one scale: x = scale * code, code in -127 … 127. A group with a NaN or an
+// infinity has codes of 0 and a scale (hence a sum) of NaN: every output that reads it is NaN.
+struct Activations {
+    int8_t* codes;      // [rows][k]
+    float* scales;      // [rows][k / 32]
+    float* sums;        // [rows][k / 32]  scale * sum(codes): what a weight's minimum multiplies
+    int32_t* half_sums; // [rows][k / 16]  32 * sum of 16 codes: what Q6_K's offset of 32 takes away
+    uint16_t* bf16;     // [rows][k]      for bf16 weights
+    int k;              // row stride, in elements; a multiple of 32
+};
+
+// A group whose largest size is below this has a scale and codes of 0: 127 / size would leave the range of a float.
+constexpr float kQuantiseFloor = 1.925929944387236e-34f;  // 2^-112
+
+// Online softmax of up to kVectors query heads that share one key-value head. Positions are processed in spans of kSpan, aligned to
+// absolute positions, so that a query's result depends on its own position only.
+constexpr int kVectors = 12;
+constexpr int kSpan = 128;
+
+struct AttentionUnit {
+    const float* queries[kVectors];  // each [head_dim]
+    float* outputs[kVectors];        // each [head_dim]; may be the query's own memory
+    int positions[kVectors];         // position of each query; it sees first … positions[v]
+    int first[kVectors];             // the first position each sees
+    float sinks[kVectors];           // extra logit, where has_sinks
+    int vectors;
+    bool has_sinks;
+    int head_dim;                    // a multiple of 16
+    int block_size;                  // a multiple of 16
+    float scale;
+    float softcap;                   // 0: none
+    const int32_t* table;            // the row's block table
+    const uint16_t* keys;            // this head's part of block 0; bf16, block = [block_size/16][head_dim/2][16][2]
+    const uint16_t* values;          // bf16, block = [block_size/2][head_dim][2]
+    int64_t block_stride;            // elements between blocks, in keys and in values
+};
+
+enum class Gate : int { Silu, GeluTanh, Gelu, Relu };
+
+struct Best {  // the largest logit of a row so far
+    float value;
+    int32_t index;
+    bool nan;
+};
+
+struct Kernels {
+    const char* name;
+
+    // y[m][ld] (tile t at column 16 t) = activations x tiles first … last-1 of the matrix, for quantized and bf16 packings.
+    void (*matmul)(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld);
+    // The same for f16 and f32 packings, from float activations [rows][x_ld].
+    void (*matmul_float)(const Matrix& matrix, int first, int last, const float* x, int x_ld, int rows, float* y, int ld);
+
+    // One row of k elements (a multiple of 32) into row `row` of x.
+    void (*quantise)(const float* values, int k, const Activations& x, int row);
+    // To the nearest even; subnormal numbers may become zeros.
+    void (*to_bf16)(const float* values, int k, uint16_t* out);
+
+    // y = x / sqrt(mean(x^2) + eps) * w over each run of `width` elements. With a residual, x + residual takes the place of x and is
+    // kept in `sum`, which may be x or the residual itself; without one sum is null, and y may be x.
+    void (*rms_norm)(const float* x, const float* residual, float* sum, const float* weight, int size, int width, float eps, float* y);
+    // out = gate(a) * b; out may be a
+    void (*gated)(const float* a, const float* b, int size, Gate kind, float* out);
+    // Rotate `heads` heads in place; cos and sin are [turned / 2].
+    void (*rope)(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin);
+    void (*attention)(const AttentionUnit& unit, float* scratch);
+    // Fold values[0 … count-1], whose first is column `base`, into best.
+    void (*argmax)(const float* values, int count, int base, Best& best);
+};
+
+// Floats of scratch that `attention` needs.
+constexpr int attention_scratch(int head_dim) { return kVectors * (2 * kSpan + head_dim * 2 + 64); }
+
+const Kernels* generic_kernels();
+// Null where they were not compiled.
+const Kernels* avx512_kernels();
+const Kernels* avx_vnni_kernels();
+const Kernels* avx2_kernels();
+const Kernels* neon_kernels();
+// The best set this processor runs, or the one named; null if it is unknown or cannot run here.
+const Kernels* choose_kernels(const char* name);
+
+}  // namespace octavo

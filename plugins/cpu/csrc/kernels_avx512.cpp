@@ -1,0 +1,484 @@
+// AVX-512 with VNNI and BF16 (Zen 4 and later, Cooper Lake, Sapphire Rapids and later).
+#include "kernels.h"
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace octavo {
+
+namespace {
+
+// Rows of one register block: 16 accumulators, 8 registers of unpacked codes, scale, minimum and a dot product stay in 32.
+constexpr int kRows = 16;
+// Bytes ahead of the codes in use: about what a core takes in while memory answers.
+constexpr int kAhead = 3072;
+
+inline void prefetch(const uint8_t* at, size_t bytes) {
+    for (size_t offset = 0; offset < bytes; offset += 64) _mm_prefetch(reinterpret_cast<const char*>(at + offset), _MM_HINT_T0);
+}
+
+inline __m512 halves(const uint8_t* at) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))); }
+
+inline __m512i broadcast_codes(const int8_t* at) {
+    int32_t four;
+    std::memcpy(&four, at, 4);
+    return _mm512_set1_epi32(four);
+}
+
+// -- quantized matrices --------------------------------------------------------------------------------------------------------
+
+template <bool nibbles>
+inline void unpack(const uint8_t* codes, __m512i (&planes)[8]) {
+    if constexpr (nibbles) {
+        const __m512i low = _mm512_set1_epi8(15);
+        for (int p = 0; p < 4; ++p) {
+            const __m512i both = _mm512_loadu_si512(codes + 64 * p);
+            planes[p] = _mm512_and_si512(both, low);
+            planes[p + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+        }
+    } else {
+        for (int p = 0; p < 8; ++p) planes[p] = _mm512_loadu_si512(codes + 64 * p);
+    }
+}
+
+// M rows by one tile: each group's codes are unpacked once for all rows.
+template <Packing packing, int M>
+void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, float* y, int ld) {
+    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
+    constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
+    constexpr size_t bytes = nibbles ? 256 : 512;
+    const int8_t* codes_of[M];
+    const float *scales_of[M], *sums_of[M];
+    for (int m = 0; m < M; ++m) {
+        codes_of[m] = x.codes + size_t(row + m) * size_t(x.k);
+        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
+        sums_of[m] = x.sums + size_t(row + m) * size_t(x.k / 32);
+    }
+    __m512 total[M];
+    for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
+    __m512i planes[8];
+    const uint8_t* codes = tile;
+    const uint8_t* header = tile;
+    __m512 d{}, dmin{};
+    for (int g = 0; g < groups; ++g) {
+        if constexpr (super) {
+            if (g % 8 == 0) {
+                header = codes;
+                d = halves(header);
+                if constexpr (packing != Packing::U8Super16) dmin = halves(header + 32);
+                prefetch(header + kAhead, 320);
+                codes = header + 320;
+            }
+        }
+        prefetch(codes + kAhead, super ? bytes : bytes + 64);
+        unpack<nibbles>(codes, planes);
+        if constexpr (packing == Packing::U8Super16) {
+            const __m128i sub = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + 64 + (g % 8) * 32));
+            const __m128i sub2 = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + 80 + (g % 8) * 32));
+            const __m512 scale0 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
+            const __m512 scale1 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub2)));
+            for (int m = 0; m < M; ++m) {
+                const int32_t* offsets = x.half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2;
+                __m512i dot0 = _mm512_set1_epi32(-offsets[0]), dot1 = _mm512_set1_epi32(-offsets[1]);
+                for (int p = 0; p < 4; ++p) {
+                    dot0 = _mm512_dpbusd_epi32(dot0, planes[p], broadcast_codes(codes_of[m] + g * 32 + p * 4));
+                    dot1 = _mm512_dpbusd_epi32(dot1, planes[p + 4], broadcast_codes(codes_of[m] + g * 32 + 16 + p * 4));
+                }
+                const __m512 own = _mm512_set1_ps(scales_of[m][g]);
+                total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot0), _mm512_mul_ps(scale0, own), total[m]);
+                total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), _mm512_mul_ps(scale1, own), total[m]);
+            }
+        } else {
+            __m512 scale, minimum;
+            if constexpr (super) {
+                const uint8_t* own = header + 64 + (g % 8) * 32;
+                const __m128i sub = _mm_loadu_si128(reinterpret_cast<const __m128i*>(own));
+                const __m128i sub_minimum = _mm_loadu_si128(reinterpret_cast<const __m128i*>(own + 16));
+                scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(sub)));
+                minimum = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(sub_minimum))));
+            } else {
+                scale = halves(codes + bytes);
+                minimum = halves(codes + bytes + 32);
+            }
+            for (int m = 0; m < M; ++m) {
+                __m512i dot = _mm512_setzero_si512();
+                if constexpr (M < 4) {  // few rows: two chains hide VPDPBUSD's latency, where many rows do it themselves
+                    __m512i odd = _mm512_setzero_si512();
+                    for (int p = 0; p < 8; p += 2) {
+                        dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes_of[m] + g * 32 + p * 4));
+                        odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(codes_of[m] + g * 32 + p * 4 + 4));
+                    }
+                    dot = _mm512_add_epi32(dot, odd);
+                } else {
+                    for (int p = 0; p < 8; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes_of[m] + g * 32 + p * 4));
+                }
+                total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(scales_of[m][g])), total[m]);
+                total[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(sums_of[m][g]), total[m]);
+            }
+        }
+        codes += super ? bytes : bytes + 64;
+    }
+    for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
+}
+
+// -- bf16 matrices -------------------------------------------------------------------------------------------------------------
+
+template <int M>
+void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, float* y, int ld) {
+    __m512 total[M];
+    for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
+    const uint16_t* of[M];
+    for (int m = 0; m < M; ++m) of[m] = x.bf16 + size_t(row + m) * size_t(x.k);
+    int pair = 0;
+    for (; pair < inputs / 2; ++pair) {
+        _mm_prefetch(reinterpret_cast<const char*>(tile + size_t(pair) * 64 + kAhead), _MM_HINT_T0);
+        const __m512bh weights = __m512bh(_mm512_loadu_si512(tile + size_t(pair) * 64));
+        for (int m = 0; m < M; ++m) {
+            int32_t two;
+            std::memcpy(&two, of[m] + pair * 2, 4);
+            total[m] = _mm512_dpbf16_ps(total[m], weights, __m512bh(_mm512_set1_epi32(two)));
+        }
+    }
+    if (inputs % 2 != 0) {  // what lies beside the last input is anybody's
+        const __m512bh weights = __m512bh(_mm512_loadu_si512(tile + size_t(pair) * 64));
+        for (int m = 0; m < M; ++m) total[m] = _mm512_dpbf16_ps(total[m], weights, __m512bh(_mm512_set1_epi32(of[m][inputs - 1])));
+    }
+    for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
+}
+
+// -- any number of rows from blocks of a few fixed sizes -----------------------------------------------------------------------
+
+template <Packing packing, int M>
+void block(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
+    if constexpr (packing == Packing::Bf16) bf16_rows<M>(tile, matrix.inputs, x, row, y, ld);
+    else tile_rows<packing, M>(tile, matrix.inputs / kGroup, x, row, y, ld);
+}
+
+template <Packing packing>
+void matmul_as(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
+    for (int t = first; t < last; ++t) {
+        const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
+        float* out = y + size_t(t) * kTile;
+        int row = 0;
+        for (; rows - row >= kRows; row += kRows) block<packing, kRows>(matrix, tile, x, row, out, ld);
+        switch (rows - row) {  // the rest in one pass, so that the tile is read once more at most
+#define OCTAVO_REST(n) case n: block<packing, n>(matrix, tile, x, row, out, ld); break;
+            OCTAVO_REST(1) OCTAVO_REST(2) OCTAVO_REST(3) OCTAVO_REST(4) OCTAVO_REST(5) OCTAVO_REST(6) OCTAVO_REST(7) OCTAVO_REST(8)
+            OCTAVO_REST(9) OCTAVO_REST(10) OCTAVO_REST(11) OCTAVO_REST(12) OCTAVO_REST(13) OCTAVO_REST(14) OCTAVO_REST(15)
+#undef OCTAVO_REST
+            default: break;
+        }
+    }
+}
+
+void matmul(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
+    switch (matrix.packing) {
+        case Packing::U4Half: return matmul_as<Packing::U4Half>(matrix, first, last, x, rows, y, ld);
+        case Packing::U8Half: return matmul_as<Packing::U8Half>(matrix, first, last, x, rows, y, ld);
+        case Packing::U4Super: return matmul_as<Packing::U4Super>(matrix, first, last, x, rows, y, ld);
+        case Packing::U8Super: return matmul_as<Packing::U8Super>(matrix, first, last, x, rows, y, ld);
+        case Packing::U8Super16: return matmul_as<Packing::U8Super16>(matrix, first, last, x, rows, y, ld);
+        default: return matmul_as<Packing::Bf16>(matrix, first, last, x, rows, y, ld);
+    }
+}
+
+template <bool half, int M>
+void float_rows(const uint8_t* tile, int inputs, const float* x, int x_ld, float* y, int ld) {
+    __m512 total[M];
+    for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
+    for (int k = 0; k < inputs; ++k) {
+        const __m512 weights = half ? halves(tile + size_t(k) * 32) : _mm512_loadu_ps(tile + size_t(k) * 64);
+        for (int m = 0; m < M; ++m) total[m] = _mm512_fmadd_ps(weights, _mm512_set1_ps(x[size_t(m) * size_t(x_ld) + size_t(k)]), total[m]);
+    }
+    for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(m) * size_t(ld), total[m]);
+}
+
+template <bool half>
+void float_tile(const Matrix& matrix, const uint8_t* tile, const float* x, int x_ld, int rows, float* y, int ld) {
+    const auto at = [&](int row) { return x + size_t(row) * size_t(x_ld); };
+    const auto to = [&](int row) { return y + size_t(row) * size_t(ld); };
+    int row = 0;
+    for (; rows - row >= 16; row += 16) float_rows<half, 16>(tile, matrix.inputs, at(row), x_ld, to(row), ld);
+    for (; rows - row >= 4; row += 4) float_rows<half, 4>(tile, matrix.inputs, at(row), x_ld, to(row), ld);
+    for (; rows - row >= 1; row += 1) float_rows<half, 1>(tile, matrix.inputs, at(row), x_ld, to(row), ld);
+}
+
+void matmul_float(const Matrix& matrix, int first, int last, const float* x, int x_ld, int rows, float* y, int ld) {
+    for (int t = first; t < last; ++t) {
+        const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
+        if (matrix.packing == Packing::F16) float_tile<true>(matrix, tile, x, x_ld, rows, y + t * kTile, ld);
+        else float_tile<false>(matrix, tile, x, x_ld, rows, y + t * kTile, ld);
+    }
+}
+
+// -- rows of activations -------------------------------------------------------------------------------------------------------
+
+void quantise(const float* values, int k, const Activations& x, int row) {
+    const __m512 unsigned_mask = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff));
+    for (int g = 0; g < k / 32; ++g) {
+        const __m512 a = _mm512_loadu_ps(values + g * 32), b = _mm512_loadu_ps(values + g * 32 + 16);
+        const __m512 size_a = _mm512_and_ps(a, unsigned_mask), size_b = _mm512_and_ps(b, unsigned_mask);
+        const float largest = _mm512_reduce_max_ps(_mm512_max_ps(size_a, size_b));
+        const __m512 infinity = _mm512_set1_ps(std::numeric_limits<float>::infinity());
+        const bool finite = (_mm512_cmp_ps_mask(size_a, infinity, _CMP_LT_OQ) & _mm512_cmp_ps_mask(size_b, infinity, _CMP_LT_OQ)) == 0xffff;
+        const bool counts = finite && largest >= kQuantiseFloor;
+        const __m512 inverse = _mm512_set1_ps(counts ? 127.0f / largest : 0.0f);
+        const __mmask16 kept = counts ? 0xffff : 0;
+        const __m512i code_a = _mm512_maskz_cvtps_epi32(kept, _mm512_mul_ps(a, inverse));
+        const __m512i code_b = _mm512_maskz_cvtps_epi32(kept, _mm512_mul_ps(b, inverse));
+        int8_t* codes = x.codes + size_t(row) * size_t(x.k) + g * 32;
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtsepi32_epi8(code_a));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16), _mm512_cvtsepi32_epi8(code_b));
+        const int32_t sum_a = _mm512_reduce_add_epi32(code_a), sum_b = _mm512_reduce_add_epi32(code_b);
+        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g);
+        x.scales[at] = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        x.sums[at] = x.scales[at] * float(sum_a + sum_b);
+        x.half_sums[at * 2] = 32 * sum_a;
+        x.half_sums[at * 2 + 1] = 32 * sum_b;
+    }
+}
+
+void to_bf16_row(const float* values, int k, uint16_t* out) {
+    for (int i = 0; i < k; i += 16) {
+        const __mmask16 mask = __mmask16(k - i >= 16 ? 0xffff : (1u << (k - i)) - 1);
+        const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, values + i));
+        _mm256_mask_storeu_epi16(out + i, mask, __m256i(rounded));
+    }
+}
+
+void rms_norm(const float* x, const float* residual, float* sum, const float* weight, int size, int width, float eps, float* y) {
+    for (int start = 0; start < size; start += width) {
+        __m512 squares = _mm512_setzero_ps();
+        for (int i = 0; i < width; i += 16) {
+            const __mmask16 mask = __mmask16(width - i >= 16 ? 0xffff : (1u << (width - i)) - 1);
+            __m512 value = _mm512_maskz_loadu_ps(mask, x + start + i);
+            if (residual) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, residual + start + i));
+            if (sum) _mm512_mask_storeu_ps(sum + start + i, mask, value);
+            squares = _mm512_fmadd_ps(value, value, squares);
+        }
+        const __m512 factor = _mm512_set1_ps(1.0f / std::sqrt(_mm512_reduce_add_ps(squares) / float(width) + eps));
+        const float* from = sum ? sum : x;
+        for (int i = 0; i < width; i += 16) {
+            const __mmask16 mask = __mmask16(width - i >= 16 ? 0xffff : (1u << (width - i)) - 1);
+            const __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, from + start + i), factor);
+            _mm512_mask_storeu_ps(y + start + i, mask, _mm512_mul_ps(scaled, _mm512_maskz_loadu_ps(mask, weight + i)));
+        }
+    }
+}
+
+// e^x by 2^n * p(r), |r| <= ln 2 / 2; p is the Taylor polynomial of degree 7, whose error there is below half an ulp.
+// Below -87.3 the result falls to 0, above 88.7 to infinity; NaN stays NaN.
+inline __m512 exponential(__m512 x) {
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), r);
+    __m512 p = _mm512_set1_ps(1.0f / 5040.0f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 720.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 120.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+// -inf times the reduction above is NaN; a masked score must weigh exactly nothing.
+inline __m512 exponential_or_zero(__m512 x) {
+    const __mmask16 vanishes = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-103.0f), _CMP_LT_OQ);
+    return _mm512_mask_blend_ps(vanishes, exponential(x), _mm512_setzero_ps());
+}
+
+inline __m512 hyperbolic_tangent(__m512 x) {  // 1 - 2 / (e^2x + 1); clamped where it is 1 in float anyway
+    const __m512 clamped = _mm512_max_ps(_mm512_set1_ps(-20.0f), _mm512_min_ps(_mm512_set1_ps(20.0f), x));
+    const __m512 e = exponential(_mm512_add_ps(clamped, clamped));
+    const __m512 t = _mm512_sub_ps(_mm512_set1_ps(1.0f), _mm512_div_ps(_mm512_set1_ps(2.0f), _mm512_add_ps(e, _mm512_set1_ps(1.0f))));
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), t, x);
+}
+
+// x / (1 + e^-z) from e^-|z|, which cannot overflow; below e^-104 it is zero in float. max takes its second operand where one is NaN.
+inline __m512 times_logistic(__m512 x, __m512 z) {
+    const __m512 fall = _mm512_or_ps(z, _mm512_set1_ps(-0.0f));
+    const __m512 e = exponential(_mm512_max_ps(_mm512_set1_ps(-104.0f), fall));
+    const __mmask16 negative = _mm512_cmp_ps_mask(z, _mm512_setzero_ps(), _CMP_LT_OQ);
+    return _mm512_div_ps(_mm512_mask_mul_ps(x, negative, x, e), _mm512_add_ps(_mm512_set1_ps(1.0f), e));
+}
+
+inline __m512 silu(__m512 x) { return times_logistic(x, x); }
+
+inline __m512 gelu_tanh(__m512 x) {
+    const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
+    return times_logistic(x, _mm512_mul_ps(_mm512_set1_ps(1.5957691216f), _mm512_fmadd_ps(_mm512_set1_ps(0.044715f), cube, x)));
+}
+
+void gated(const float* a, const float* b, int size, Gate kind, float* out) {
+    if (kind != Gate::Silu && kind != Gate::GeluTanh) return generic_kernels()->gated(a, b, size, kind, out);
+    for (int i = 0; i < size; i += 16) {
+        const __mmask16 mask = __mmask16(size - i >= 16 ? 0xffff : (1u << (size - i)) - 1);
+        const __m512 x = _mm512_maskz_loadu_ps(mask, a + i);
+        const __m512 y = kind == Gate::Silu ? silu(x) : gelu_tanh(x);
+        _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(y, _mm512_maskz_loadu_ps(mask, b + i)));
+    }
+}
+
+void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin) {
+    const int half = turned / 2;
+    if (interleaved) return generic_kernels()->rope(x, heads, head_dim, turned, interleaved, cos, sin);
+    for (int head = 0; head < heads; ++head, x += head_dim)
+        for (int i = 0; i < half; i += 16) {
+            const __mmask16 mask = __mmask16(half - i >= 16 ? 0xffff : (1u << (half - i)) - 1);
+            const __m512 a = _mm512_maskz_loadu_ps(mask, x + i), b = _mm512_maskz_loadu_ps(mask, x + half + i);
+            const __m512 c = _mm512_maskz_loadu_ps(mask, cos + i), s = _mm512_maskz_loadu_ps(mask, sin + i);
+            _mm512_mask_storeu_ps(x + i, mask, _mm512_fmsub_ps(a, c, _mm512_mul_ps(b, s)));
+            _mm512_mask_storeu_ps(x + half + i, mask, _mm512_fmadd_ps(b, c, _mm512_mul_ps(a, s)));
+        }
+}
+
+// -- attention -----------------------------------------------------------------------------------------------------------------
+
+// Scores of V queries against 16 positions.
+template <int V>
+void scores16(const uint16_t* keys, const uint32_t* queries, int pairs, float* scores) {
+    __m512 total[V];
+    for (int v = 0; v < V; ++v) total[v] = _mm512_setzero_ps();
+    for (int pair = 0; pair < pairs; ++pair) {
+        const __m512bh key = __m512bh(_mm512_loadu_si512(keys + pair * 32));
+        for (int v = 0; v < V; ++v)
+            total[v] = _mm512_dpbf16_ps(total[v], key, __m512bh(_mm512_set1_epi32(int32_t(queries[v * pairs + pair]))));
+    }
+    for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + v * kSpan, total[v]);
+}
+
+// out[V][64] of one slice of the head += weights (pairs of bf16) x values.
+template <int V, int Z>
+void mix(const AttentionUnit& unit, int start, int first_pair, int last_pair, bool odd_end, const uint32_t* weights, int slice, float* out) {
+    __m512 total[V][Z];
+    for (int v = 0; v < V; ++v)
+        for (int z = 0; z < Z; ++z) total[v][z] = _mm512_loadu_ps(out + v * unit.head_dim + slice + z * 16);
+    const int half_block = unit.block_size / 2;
+    for (int pair = first_pair; pair < last_pair; ++pair) {
+        const int at = start / 2 + pair;
+        const uint16_t* values = unit.values + unit.block_stride * unit.table[at / half_block] + size_t(at % half_block) * size_t(unit.head_dim) * 2 + slice * 2;
+        __m512i value[Z];
+        for (int z = 0; z < Z; ++z) value[z] = _mm512_loadu_si512(values + z * 32);
+        if (odd_end && pair == last_pair - 1)  // the second position is not written yet: whatever is there must not touch the sum
+            for (int z = 0; z < Z; ++z) value[z] = _mm512_and_si512(value[z], _mm512_set1_epi32(0xffff));
+        for (int v = 0; v < V; ++v) {
+            const __m512bh weight = __m512bh(_mm512_set1_epi32(int32_t(weights[v * (kSpan / 2) + pair])));
+            for (int z = 0; z < Z; ++z) total[v][z] = _mm512_dpbf16_ps(total[v][z], __m512bh(value[z]), weight);
+        }
+    }
+    for (int v = 0; v < V; ++v)
+        for (int z = 0; z < Z; ++z) _mm512_storeu_ps(out + v * unit.head_dim + slice + z * 16, total[v][z]);
+}
+
+template <int V>
+void mix_head(const AttentionUnit& unit, int start, int first_pair, int last_pair, bool odd_end, const uint32_t* weights, float* out) {
+    int slice = 0;
+    for (; unit.head_dim - slice >= 64; slice += 64) mix<V, 4>(unit, start, first_pair, last_pair, odd_end, weights, slice, out);
+    for (; slice < unit.head_dim; slice += 16) mix<V, 1>(unit, start, first_pair, last_pair, odd_end, weights, slice, out);
+}
+
+void attention(const AttentionUnit& unit, float* scratch) {
+    const int dim = unit.head_dim, pairs = dim / 2, vectors = unit.vectors;
+    float* scores = scratch;                                                  // [kVectors][kSpan]
+    float* out = scores + kVectors * kSpan;                                   // [kVectors][dim]
+    uint32_t* weights = reinterpret_cast<uint32_t*>(out + kVectors * dim);    // [kVectors][kSpan / 2] pairs of bf16
+    uint32_t* queries = weights + kVectors * (kSpan / 2);                     // [kVectors][pairs] pairs of bf16
+    float peak[kVectors], total[kVectors];
+    int low = unit.first[0], high = unit.positions[0];
+    for (int v = 0; v < vectors; ++v) {
+        to_bf16_row(unit.queries[v], dim, reinterpret_cast<uint16_t*>(queries + v * pairs));
+        peak[v] = unit.has_sinks ? unit.sinks[v] : -std::numeric_limits<float>::infinity();
+        total[v] = unit.has_sinks ? 1.0f : 0.0f;
+        low = std::min(low, unit.first[v]);
+        high = std::max(high, unit.positions[v]);
+    }
+    std::fill(out, out + size_t(vectors) * size_t(dim), 0.0f);
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    for (int start = low / kSpan * kSpan; start <= high; start += kSpan) {
+        const int first16 = std::max(0, (low - start) / 16), last16 = std::min(kSpan / 16, (high - start) / 16 + 1);
+        for (int part = first16; part < last16; ++part) {
+            const int position = start + part * 16;
+            const uint16_t* keys = unit.keys + unit.block_stride * unit.table[position / unit.block_size] + size_t(position % unit.block_size) * size_t(dim);
+            int v = 0;
+            for (; vectors - v >= 6; v += 6) scores16<6>(keys, queries + v * pairs, pairs, scores + v * kSpan + part * 16);
+            for (; vectors - v >= 3; v += 3) scores16<3>(keys, queries + v * pairs, pairs, scores + v * kSpan + part * 16);
+            for (; v < vectors; ++v) scores16<1>(keys, queries + v * pairs, pairs, scores + v * kSpan + part * 16);
+        }
+        for (int v = 0; v < vectors; ++v) {
+            float* own = scores + v * kSpan;
+            __m512 largest = minus_infinity;
+            for (int part = first16; part < last16; ++part) {
+                __m512 score = _mm512_mul_ps(_mm512_loadu_ps(own + part * 16), _mm512_set1_ps(unit.scale));
+                if (unit.softcap > 0.0f)
+                    score = _mm512_mul_ps(_mm512_set1_ps(unit.softcap), hyperbolic_tangent(_mm512_div_ps(score, _mm512_set1_ps(unit.softcap))));
+                const __m512i position = _mm512_add_epi32(lane, _mm512_set1_epi32(start + part * 16));
+                const __mmask16 seen = _mm512_cmp_epi32_mask(position, _mm512_set1_epi32(unit.positions[v]), _MM_CMPINT_LE) &
+                                       _mm512_cmp_epi32_mask(position, _mm512_set1_epi32(unit.first[v]), _MM_CMPINT_NLT);
+                score = _mm512_mask_blend_ps(seen, minus_infinity, score);
+                _mm512_storeu_ps(own + part * 16, score);
+                largest = _mm512_max_ps(largest, score);
+            }
+            const float next = std::max(peak[v], _mm512_reduce_max_ps(largest));
+            const float shift = std::isinf(next) ? 0.0f : next;
+            __m512 sum = _mm512_setzero_ps();
+            for (int part = first16; part < last16; ++part) {
+                const __m512 weight = exponential_or_zero(_mm512_sub_ps(_mm512_loadu_ps(own + part * 16), _mm512_set1_ps(shift)));
+                const __m256bh rounded = _mm512_cvtneps_pbh(weight);
+                _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + v * (kSpan / 2) + part * 8), __m256i(rounded));
+                sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(__m256i(rounded)), 16)));
+            }
+            const float shrink = peak[v] == next ? 1.0f : std::exp(peak[v] - shift);
+            total[v] = total[v] * shrink + _mm512_reduce_add_ps(sum);
+            if (shrink != 1.0f)
+                for (int d = 0; d < dim; d += 16) _mm512_storeu_ps(out + v * dim + d, _mm512_mul_ps(_mm512_loadu_ps(out + v * dim + d), _mm512_set1_ps(shrink)));
+            peak[v] = next;
+        }
+        // All positions up to `high` are written, and finite where the sequence is sound; beyond it lies what others left.
+        const int end = std::min(kSpan, high - start + 1);
+        const int first_pair = first16 * 8, last_pair = (end + 1) / 2;
+        const bool odd_end = end % 2 != 0;
+        int v = 0;
+        for (; vectors - v >= 6; v += 6) mix_head<6>(unit, start, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
+        for (; vectors - v >= 3; v += 3) mix_head<3>(unit, start, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
+        for (; v < vectors; ++v) mix_head<1>(unit, start, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
+    }
+    for (int v = 0; v < vectors; ++v)
+        for (int d = 0; d < dim; d += 16)
+            _mm512_storeu_ps(unit.outputs[v] + d, _mm512_div_ps(_mm512_loadu_ps(out + v * dim + d), _mm512_set1_ps(total[v])));
+}
+
+void argmax(const float* values, int count, int base, Best& best) {
+    int i = 0;
+    for (; i + 16 <= count; i += 16) {
+        const __m512 x = _mm512_loadu_ps(values + i);
+        if (_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q)) best.nan = true;
+        const __mmask16 better = _mm512_cmp_ps_mask(x, _mm512_set1_ps(best.value), _CMP_GT_OQ);
+        if (better) generic_kernels()->argmax(values + i, 16, base + i, best);
+    }
+    if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
+}
+
+constexpr Kernels kTable = {"avx512", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax};
+
+}  // namespace
+
+const Kernels* avx512_kernels() { return &kTable; }
+
+}  // namespace octavo
+
+#else
+
+namespace octavo {
+const Kernels* avx512_kernels() { return nullptr; }
+}  // namespace octavo
+
+#endif

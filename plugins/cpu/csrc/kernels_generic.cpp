@@ -1,0 +1,245 @@
+// Every kernel in plain C++: slow, right, and what the vector ones are compared with.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels.h"
+#include "numbers.h"
+
+namespace octavo {
+
+namespace {
+
+float half_of(const uint8_t* at, int column) {
+    uint16_t half;
+    std::memcpy(&half, at + column * 2, 2);
+    return from_f16(half);
+}
+
+int code_of(const uint8_t* codes, bool nibbles, int column, int k) {
+    const int plane = k / 4, byte = column * 4 + k % 4;
+    if (!nibbles) return codes[plane * 64 + byte];
+    return plane < 4 ? codes[plane * 64 + byte] & 15 : codes[(plane - 4) * 64 + byte] >> 4;
+}
+
+// One output of one row: groups in order, each added with two fused multiply-adds, as the vector kernels do.
+float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const Activations& x, int row) {
+    const bool nibbles = matrix.packing == Packing::U4Half || matrix.packing == Packing::U4Super;
+    const bool super = matrix.packing != Packing::U4Half && matrix.packing != Packing::U8Half;
+    const size_t bytes = nibbles ? 256 : 512;
+    const int groups = matrix.inputs / kGroup;
+    const int8_t* a = x.codes + size_t(row) * size_t(x.k);
+    const float* scales = x.scales + size_t(row) * size_t(x.k / 32);
+    const float* sums = x.sums + size_t(row) * size_t(x.k / 32);
+    float y = 0.0f;
+    for (int g = 0; g < groups; ++g) {
+        const uint8_t* header = tile + size_t(g / 8) * (320 + 8 * bytes);
+        const uint8_t* codes = super ? header + 320 + size_t(g % 8) * bytes : tile + size_t(g) * (bytes + 64);
+        int32_t dot[2] = {0, 0};
+        for (int k = 0; k < kGroup; ++k) dot[k / 16] += code_of(codes, nibbles, column, k) * a[g * 32 + k];
+        if (matrix.packing == Packing::U8Super16) {
+            const int32_t* halves = x.half_sums + size_t(row) * size_t(x.k / 16) + g * 2;
+            const float d = half_of(header, column) ;
+            for (int h = 0; h < 2; ++h) {
+                const float scale = d * float(int8_t(header[64 + (g % 8) * 32 + h * 16 + column]));
+                y = std::fma(float(dot[h] - halves[h]), scale * scales[g], y);
+            }
+            continue;
+        }
+        float scale, minimum;
+        if (super) {
+            const uint8_t* own = header + 64 + (g % 8) * 32;
+            scale = half_of(header, column) * float(own[column]);
+            minimum = -(half_of(header + 32, column) * float(own[16 + column]));
+        } else {
+            scale = half_of(codes + bytes, column);
+            minimum = half_of(codes + bytes + 32, column);
+        }
+        y = std::fma(float(dot[0] + dot[1]), scale * scales[g], y);
+        y = std::fma(minimum, sums[g], y);
+    }
+    return y;
+}
+
+float bf16_dot(const Matrix& matrix, const uint8_t* tile, int column, const uint16_t* x) {
+    float y = 0.0f;
+    for (int k = 0; k < matrix.inputs; ++k) {
+        uint16_t weight;
+        std::memcpy(&weight, tile + (size_t(k / 2) * 16 + size_t(column)) * 4 + size_t(k % 2) * 2, 2);
+        y += from_bf16(weight) * from_bf16(x[k]);
+    }
+    return y;
+}
+
+void matmul(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
+    for (int t = first; t < last; ++t) {
+        const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
+        for (int row = 0; row < rows; ++row)
+            for (int column = 0; column < kTile; ++column)
+                y[size_t(row) * size_t(ld) + size_t(t * kTile + column)] =
+                    matrix.packing == Packing::Bf16 ? bf16_dot(matrix, tile, column, x.bf16 + size_t(row) * size_t(x.k))
+                                                    : quantized_dot(matrix, tile, column, x, row);
+    }
+}
+
+void matmul_float(const Matrix& matrix, int first, int last, const float* x, int x_ld, int rows, float* y, int ld) {
+    for (int t = first; t < last; ++t) {
+        const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
+        for (int row = 0; row < rows; ++row)
+            for (int column = 0; column < kTile; ++column) {
+                float total = 0.0f;
+                for (int k = 0; k < matrix.inputs; ++k) {
+                    const size_t at = size_t(k) * 16 + size_t(column);
+                    float weight;
+                    if (matrix.packing == Packing::F32) std::memcpy(&weight, tile + at * 4, 4);
+                    else weight = half_of(tile + at * 2, 0);
+                    total = std::fma(weight, x[size_t(row) * size_t(x_ld) + size_t(k)], total);
+                }
+                y[size_t(row) * size_t(ld) + size_t(t * kTile + column)] = total;
+            }
+    }
+}
+
+void quantise(const float* values, int k, const Activations& x, int row) {
+    for (int g = 0; g < k / 32; ++g) {
+        float largest = 0.0f;
+        bool finite = true;
+        for (int i = 0; i < 32; ++i) {
+            finite = finite && std::isfinite(values[g * 32 + i]);
+            largest = std::max(largest, std::fabs(values[g * 32 + i]));
+        }
+        const bool counts = finite && largest >= kQuantiseFloor;
+        const float inverse = counts ? 127.0f / largest : 0.0f;
+        int32_t sum[2] = {0, 0};
+        for (int i = 0; i < 32; ++i) {
+            const int code = counts ? int(std::nearbyint(values[g * 32 + i] * inverse)) : 0;
+            x.codes[size_t(row) * size_t(x.k) + size_t(g * 32 + i)] = int8_t(code);
+            sum[i / 16] += code;
+        }
+        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g);
+        x.scales[at] = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        x.sums[at] = x.scales[at] * float(sum[0] + sum[1]);
+        x.half_sums[at * 2] = 32 * sum[0];
+        x.half_sums[at * 2 + 1] = 32 * sum[1];
+    }
+}
+
+void to_bf16_row(const float* values, int k, uint16_t* out) {
+    for (int i = 0; i < k; ++i) out[i] = to_bf16(values[i]);
+}
+
+void rms_norm(const float* x, const float* residual, float* sum, const float* weight, int size, int width, float eps, float* y) {
+    for (int start = 0; start < size; start += width) {
+        float squares = 0.0f;
+        for (int i = start; i < start + width; ++i) {
+            const float value = residual ? x[i] + residual[i] : x[i];
+            if (sum) sum[i] = value;
+            squares += value * value;
+        }
+        const float factor = 1.0f / std::sqrt(squares / float(width) + eps);
+        const float* from = sum ? sum : x;
+        for (int i = 0; i < width; ++i) y[start + i] = from[start + i] * factor * weight[i];
+    }
+}
+
+// x / (1 + e^-z) without an exponential that overflows, and so right to the last bits at both ends.
+float times_logistic(float x, float z) {
+    const float e = std::exp(-std::fabs(z));
+    return (z < 0.0f ? x * e : x) / (1.0f + e);
+}
+
+float gate(float x, Gate kind) {
+    switch (kind) {
+        case Gate::Silu: return times_logistic(x, x);
+        // (1 + tanh u) / 2 = 1 / (1 + e^-2u), which does not cancel where tanh u is near -1.
+        case Gate::GeluTanh: return times_logistic(x, 1.5957691216f * std::fma(0.044715f, x * x * x, x));
+        case Gate::Gelu: return 0.5f * x * std::erfc(x * -0.70710678f);
+        case Gate::Relu: return x > 0.0f || x != x ? x : 0.0f;
+    }
+    return x;
+}
+
+void gated(const float* a, const float* b, int size, Gate kind, float* out) {
+    for (int i = 0; i < size; ++i) out[i] = gate(a[i], kind) * b[i];
+}
+
+void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin) {
+    const int half = turned / 2;
+    for (int head = 0; head < heads; ++head, x += head_dim)
+        for (int i = 0; i < half; ++i) {
+            float& a = interleaved ? x[2 * i] : x[i];
+            float& b = interleaved ? x[2 * i + 1] : x[i + half];
+            const float first = a * cos[i] - b * sin[i], second = b * cos[i] + a * sin[i];
+            a = first;
+            b = second;
+        }
+}
+
+void attend(const AttentionUnit& unit, int v, float* query) {
+    const int dim = unit.head_dim, last = unit.positions[v];
+    for (int d = 0; d < dim; ++d) query[d] = from_bf16(to_bf16(unit.queries[v][d]));
+    float peak = unit.has_sinks ? unit.sinks[v] : -std::numeric_limits<float>::infinity();
+    float total = unit.has_sinks ? 1.0f : 0.0f;
+    float* out = unit.outputs[v];
+    std::fill(out, out + dim, 0.0f);
+    float weights[kSpan];
+    for (int start = unit.first[v] / kSpan * kSpan; start <= last; start += kSpan) {
+        float span_peak = -std::numeric_limits<float>::infinity();
+        for (int i = 0; i < kSpan; ++i) {
+            const int position = start + i;
+            weights[i] = -std::numeric_limits<float>::infinity();
+            if (position < unit.first[v] || position > last) continue;
+            const uint16_t* block = unit.keys + unit.block_stride * unit.table[position / unit.block_size];
+            const int offset = position % unit.block_size;
+            float score = 0.0f;
+            for (int d = 0; d < dim; ++d) {
+                const uint16_t key = block[size_t(offset / 16) * size_t(dim) * 16 + size_t(d / 2) * 32 + size_t(offset % 16) * 2 + size_t(d % 2)];
+                score += query[d] * from_bf16(key);
+            }
+            score *= unit.scale;
+            if (unit.softcap > 0.0f) score = unit.softcap * std::tanh(score / unit.softcap);
+            weights[i] = score;
+            span_peak = std::max(span_peak, score);
+        }
+        const float next = std::max(peak, span_peak);
+        const float shift = std::isinf(next) ? 0.0f : next;
+        const float shrink = std::exp(peak - shift);
+        for (int d = 0; d < dim; ++d) out[d] *= shrink;
+        total *= shrink;
+        for (int i = 0; i < kSpan; ++i) {
+            const int position = start + i;
+            if (position < unit.first[v] || position > last) continue;
+            const float weight = from_bf16(to_bf16(std::exp(weights[i] - shift)));
+            total += weight;
+            const uint16_t* block = unit.values + unit.block_stride * unit.table[position / unit.block_size];
+            const int offset = position % unit.block_size;
+            for (int d = 0; d < dim; ++d)
+                out[d] += weight * from_bf16(block[size_t(offset / 2) * size_t(dim) * 2 + size_t(d) * 2 + size_t(offset % 2)]);
+        }
+        peak = next;
+    }
+    for (int d = 0; d < dim; ++d) out[d] /= total;
+}
+
+void attention(const AttentionUnit& unit, float* scratch) {
+    for (int v = 0; v < unit.vectors; ++v) attend(unit, v, scratch);
+}
+
+void argmax(const float* values, int count, int base, Best& best) {
+    for (int i = 0; i < count; ++i) {
+        if (values[i] != values[i]) best.nan = true;
+        if (values[i] > best.value) {
+            best.value = values[i];
+            best.index = base + i;
+        }
+    }
+}
+
+constexpr Kernels kTable = {"generic", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax};
+
+}  // namespace
+
+const Kernels* generic_kernels() { return &kTable; }
+
+}  // namespace octavo

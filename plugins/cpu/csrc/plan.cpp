@@ -1,0 +1,369 @@
+#include "plan.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "numbers.h"
+
+namespace octavo {
+
+// -- the block pool ------------------------------------------------------------------------------------------------------------
+
+KVStore::KVStore(int slots_, int blocks_, int block_size_, int kv_heads_, int head_dim_)
+    : slots(slots_), blocks(blocks_), block_size(block_size_), kv_heads(kv_heads_), head_dim(head_dim_) {
+    block_ = size_t(kv_heads) * head_stride();
+    tensor_ = block_ * size_t(blocks);
+    bytes_ = std::max<size_t>(tensor_ * size_t(2 * slots) * sizeof(uint16_t), 1);
+    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<uint16_t*>(memory);
+#ifdef MADV_HUGEPAGE
+    madvise(memory, bytes_, MADV_HUGEPAGE);  // a token's parts lie in many small pages otherwise; a refusal changes nothing but speed
+#endif
+}
+
+KVStore::~KVStore() { munmap(base_, bytes_); }
+
+void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch) {
+    const size_t block = size_t(at / block_size), offset = size_t(at % block_size), dim = size_t(head_dim);
+    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim) {
+        const size_t base = block * block_ + size_t(head) * head_stride();
+        uint16_t* k = keys(slot) + base + offset / 16 * dim * 16 + offset % 16 * 2;
+        kernels.to_bf16(key, head_dim, scratch);
+        for (size_t d = 0; d < dim; d += 2) std::memcpy(k + d * 16, scratch + d, 4);
+        uint16_t* v = values(slot) + base + offset / 2 * dim * 2 + offset % 2;
+        kernels.to_bf16(value, head_dim, scratch);
+        for (size_t d = 0; d < dim; ++d) v[d * 2] = scratch[d];
+    }
+}
+
+void KVStore::read(int slot, int64_t at, float* key, float* value) const {
+    const size_t block = size_t(at / block_size), offset = size_t(at % block_size), dim = size_t(head_dim);
+    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim) {
+        const uint16_t* k = keys(slot) + block * block_ + size_t(head) * head_stride() + offset / 16 * dim * 16 + offset % 16 * 2;
+        const uint16_t* v = values(slot) + block * block_ + size_t(head) * head_stride() + offset / 2 * dim * 2 + offset % 2;
+        for (size_t d = 0; d < dim; ++d) {
+            key[d] = from_bf16(k[d / 2 * 32 + d % 2]);
+            value[d] = from_bf16(v[d * 2]);
+        }
+    }
+}
+
+void KVStore::copy_block(int source, int destination) {
+    for (int tensor = 0; tensor < 2 * slots; ++tensor)
+        std::memcpy(base_ + size_t(tensor) * tensor_ + size_t(destination) * block_, base_ + size_t(tensor) * tensor_ + size_t(source) * block_,
+                    block_ * sizeof(uint16_t));
+}
+
+// -- the model -----------------------------------------------------------------------------------------------------------------
+
+namespace {
+constexpr int kPieces = 4;
+constexpr int kLogitTiles = 8;  // tiles whose logits are looked at while they are in the first-level cache
+}
+
+void Model::finish() {
+    taken_ = std::make_unique<std::atomic<int>[]>(steps.size());
+    int feeder[3] = {-1, -1, -1};  // the last step that fed each kind
+    for (size_t i = 0; i < steps.size(); ++i) {
+        Step& step = steps[i];
+        if (step.feed != Feed::None) {
+            feeder[int(step.feed)] = int(i);
+            step.repeatable = step.out[0] < 0 && i + 1 < steps.size() && steps[i + 1].op == Op::Linear;
+        }
+        if (step.op == Op::Linear) {
+            const Packing packing = matrices[size_t(step.matrices[0])].packing;
+            const Feed kind = packing == Packing::Bf16 ? Feed::Bf16 : quantized(packing) ? Feed::Int8 : Feed::None;
+            step.private_feed = kind != Feed::None && feeder[int(kind)] >= 0 && steps[size_t(feeder[int(kind)])].repeatable;
+        }
+    }
+}
+
+void Model::reserve(int tokens) {
+    if (tokens <= reserved_) return;
+    reserved_ = tokens;
+    size_t total = 0;
+    for (size_t b = 0; b < buffer_widths.size(); ++b) total += size_t(stride(int(b))) * size_t(tokens);
+    arena_.assign(total + 16, 0.0f);
+    buffers_.clear();
+    // 64-byte aligned rows: strides are multiples of 16 floats, so aligning the first is enough.
+    float* at = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(arena_.data()) + 63) / 64 * 64);
+    for (size_t b = 0; b < buffer_widths.size(); ++b) {
+        buffers_.push_back(at);
+        at += size_t(stride(int(b))) * size_t(tokens);
+    }
+    int widest = 32, head_dim = 64;
+    for (const Matrix& matrix : matrices) widest = std::max(widest, (matrix.inputs + 31) / 32 * 32);
+    for (const Step& step : steps) head_dim = std::max(head_dim, step.head_dim);
+    const size_t elements = size_t(widest) * size_t(tokens);
+    codes_.resize(elements);
+    scales_.resize(elements / 32);
+    sums_.resize(elements / 32);
+    half_sums_.resize(elements / 16);
+    bf16_.resize(elements);
+    activations_ = {codes_.data(), scales_.data(), sums_.data(), half_sums_.data(), bf16_.data(), widest};
+    const size_t few = size_t(widest) * kFewRows;
+    private_bytes_.assign(size_t(pool_->threads()), std::vector<uint8_t>(few * (1 + 2) + few / 32 * 16 + 64));
+    private_.clear();
+    for (std::vector<uint8_t>& bytes : private_bytes_) {
+        uint8_t* at_byte = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
+        Activations own{};
+        own.k = widest;
+        own.scales = reinterpret_cast<float*>(at_byte);
+        own.sums = own.scales + few / 32;
+        own.half_sums = reinterpret_cast<int32_t*>(own.sums + few / 32);
+        own.bf16 = reinterpret_cast<uint16_t*>(own.half_sums + few / 16);
+        own.codes = reinterpret_cast<int8_t*>(own.bf16 + few);
+        private_.push_back(own);
+    }
+    cosines_.resize(ropes.size());
+    sines_.resize(ropes.size());
+    for (size_t r = 0; r < ropes.size(); ++r) {
+        cosines_[r].resize(size_t(tokens) * ropes[r].frequencies.size());
+        sines_[r].resize(size_t(tokens) * ropes[r].frequencies.size());
+    }
+    int widest_buffer = 0;
+    for (int width : buffer_widths) widest_buffer = std::max(widest_buffer, (width + 15) / 16 * 16);
+    const size_t scratch = size_t(std::max({attention_scratch(head_dim), 2 * widest_buffer, kLogitTiles * kTile * tokens}));
+    scratch_.assign(size_t(pool_->threads()), std::vector<float>(scratch));
+    bests_.assign(size_t(pool_->threads()), std::vector<Best>(size_t(tokens)));
+}
+
+void Model::run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+    reserve(std::max(arrays.tokens_count, arrays.samples));
+    for (int c = 0; c < arrays.copies_count; ++c) kv.copy_block(arrays.copies[2 * c], arrays.copies[2 * c + 1]);
+    for (size_t i = 0; i < steps.size(); ++i) taken_[i].store(0, std::memory_order_relaxed);
+    pool_->run([&](int worker) { work(worker, arrays, kv, logits, best); });
+}
+
+void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+    for (size_t r = 0; r < ropes.size(); ++r) {
+        const auto [first, last] = share(arrays.tokens_count, worker);
+        const size_t half = ropes[r].frequencies.size();
+        for (int t = first; t < last; ++t)
+            for (size_t i = 0; i < half; ++i) {
+                const double angle = double(arrays.positions[t]) * ropes[r].frequencies[i];
+                cosines_[r][size_t(t) * half + i] = float(std::cos(angle));
+                sines_[r][size_t(t) * half + i] = float(std::sin(angle));
+            }
+    }
+    auto begun = std::chrono::steady_clock::now();
+    for (const Step& step : steps) {
+        execute(step, worker, arrays, kv, logits, best);
+        if (!repeats(step, step.on_samples ? arrays.samples : arrays.tokens_count)) pool_->barrier().wait();
+        if (worker == 0) {
+            const auto ended = std::chrono::steady_clock::now();
+            profile_[size_t(step.op)] += std::chrono::duration<double>(ended - begun).count();
+            begun = ended;
+        }
+    }
+}
+
+Model::Share Model::take(const Step& step, int count) {
+    // A few pieces for each worker: enough to even out, and long enough that weights still stream.
+    const int piece = std::max(1, count / (pool_->threads() * kPieces));
+    const int first = taken_[size_t(&step - steps.data())].fetch_add(piece, std::memory_order_relaxed);
+    return {std::min(first, count), std::min(first + piece, count)};
+}
+
+std::vector<double> Model::take_profile() {
+    std::vector<double> taken(kOps, 0.0);
+    taken.swap(profile_);
+    return taken;
+}
+
+Model::Share Model::share(int count, int worker) const {
+    const int threads = pool_->threads();
+    return {int(int64_t(count) * worker / threads), int(int64_t(count) * (worker + 1) / threads)};
+}
+
+void Model::feed(const Step& step, const float* values, int width, int row, const Activations& to) {
+    if (step.feed == Feed::Int8) kernels_->quantise(values, width, to, row);
+    else if (step.feed == Feed::Bf16) kernels_->to_bf16(values, width, to.bf16 + size_t(row) * size_t(to.k));
+}
+
+void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+    const int rows = step.on_samples ? arrays.samples : arrays.tokens_count;
+    if (step.op == Op::Linear) return linear(step, worker, rows, arrays.samples, logits, best);
+    if (step.op == Op::Attention) return attention(step, worker, arrays, kv);
+    const bool repeated = repeats(step, rows);  // every worker does all rows, for itself
+    const Activations& fed = repeated ? private_[size_t(worker)] : activations_;
+    for (Share part = repeated ? Share{0, rows} : take(step, rows); part.first < part.last; part = repeated ? Share{} : take(step, rows))
+        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, repeated, arrays, kv, fed);
+}
+
+void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed) {
+    const int width = step.width;
+    float* const scratch = scratch_[size_t(worker)].data();
+        switch (step.op) {
+            case Op::Embed: {
+                const Table& table = tables[size_t(step.vector)];
+                dequantise_row(table.format, table.rows + size_t(arrays.tokens[r]) * table.row_bytes, table.columns, row(step.out[0], r));
+                break;
+            }
+            case Op::RmsNorm: {
+                float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
+                float* sum = step.out[1] < 0 ? nullptr : repeated && worker != 0 ? scratch + (width + 15) / 16 * 16 : row(step.out[1], r);
+                kernels_->rms_norm(row(step.in[0], r), step.in[1] >= 0 ? row(step.in[1], r) : nullptr, sum, vectors[size_t(step.vector)].data(),
+                                   width, step.run, step.eps, y);
+                feed(step, y, width, r, fed);
+                break;
+            }
+            case Op::Quantise: feed(step, row(step.in[0], r), width, r, fed); break;
+            case Op::Rope: {
+                const RopeTable& table = ropes[size_t(step.rope)];
+                const size_t half = table.frequencies.size();
+                const float* cosine = cosines_[size_t(step.rope)].data() + size_t(r) * half;
+                const float* sine = sines_[size_t(step.rope)].data() + size_t(r) * half;
+                kernels_->rope(row(step.in[0], r), step.heads, table.head_dim, table.turned, table.interleaved, cosine, sine);
+                kernels_->rope(row(step.in[1], r), step.kv_heads, table.head_dim, table.turned, table.interleaved, cosine, sine);
+                if (step.in[2] >= 0) write_kv(step, arrays, kv, r, row(step.in[1], r), row(step.in[2], r), scratch);
+                break;
+            }
+            case Op::WriteKV: write_kv(step, arrays, kv, r, row(step.in[0], r), row(step.in[1], r), scratch); break;
+            case Op::Gated: {
+                float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
+                kernels_->gated(row(step.in[0], r), row(step.in[1], r), width, step.gate, y);
+                feed(step, y, width, r, fed);
+                break;
+            }
+            case Op::Add:
+                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] + row(step.in[1], r)[i];
+                break;
+            case Op::Mul:
+                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * row(step.in[1], r)[i];
+                break;
+            case Op::Scale:
+                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * step.scale;
+                break;
+            case Op::Softcap:
+                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = step.softcap * std::tanh(row(step.in[0], r)[i] / step.softcap);
+                break;
+            case Op::TakeRows:
+                std::memcpy(row(step.out[0], r), row(step.in[0], arrays.sample_rows[r]), size_t(width) * sizeof(float));
+                break;
+            case Op::Bias:
+                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] += vectors[size_t(step.vector)][size_t(i)];
+                break;
+            case Op::Linear:
+            case Op::Attention: break;
+        }
+}
+
+void Model::write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch) {
+    const int slot = arrays.slots[size_t(step.group) * size_t(arrays.tokens_count) + size_t(token)];
+    if (slot >= 0) kv.write(*kernels_, step.slot, slot, key, value, reinterpret_cast<uint16_t*>(scratch));
+}
+
+// Each worker takes an equal run of tiles over all of the step's matrices, for all rows.
+void Model::linear(const Step& step, int worker, int rows, int samples, float* logits, Best* best) {
+    (void)samples;
+    if (step.logits) return logits_or_best(step, worker, rows, logits, best);
+    const Activations& x = step.private_feed && rows <= kFewRows ? private_[size_t(worker)] : activations_;
+    int total = 0;
+    for (int i = 0; i < step.count; ++i) total += matrices[size_t(step.matrices[i])].tiles;
+    for (Share part = take(step, total); part.first < part.last; part = take(step, total)) {
+        int base = 0;
+        for (int i = 0; i < step.count; ++i) {
+            const Matrix& matrix = matrices[size_t(step.matrices[i])];
+            const int from = std::max(part.first - base, 0), to = std::min(part.last - base, matrix.tiles);
+            if (from < to) {
+                float* y = row(step.out[i], 0);
+                const int ld = stride(step.out[i]);
+                if (matrix.packing == Packing::F16 || matrix.packing == Packing::F32)
+                    kernels_->matmul_float(matrix, from, to, row(step.in[0], 0), stride(step.in[0]), rows, y, ld);
+                else kernels_->matmul(matrix, from, to, x, rows, y, ld);
+            }
+            base += matrix.tiles;
+        }
+    }
+}
+
+// The output matrix, a few tiles at a time: its logits are copied out or folded into each row's best, and never stored whole otherwise.
+void Model::logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best) {
+    Matrix matrix = matrices[size_t(step.matrices[0])];
+    const Activations& x = step.private_feed && rows <= kFewRows ? private_[size_t(worker)] : activations_;
+    float* piece = scratch_[size_t(worker)].data();
+    std::vector<Best>& own = bests_[size_t(worker)];
+    for (int r = 0; r < rows; ++r) own[size_t(r)] = {-std::numeric_limits<float>::infinity(), 0, false};
+    const uint8_t* data = matrix.data;
+    for (Share part = take(step, matrix.tiles); part.first < part.last; part = take(step, matrix.tiles))
+    for (int tile = part.first; tile < part.last; tile += kLogitTiles) {
+        const int count = std::min(kLogitTiles, part.last - tile), ld = kLogitTiles * kTile;
+        const int columns = std::min(count * kTile, vocab - tile * kTile);
+        matrix.data = data + size_t(tile) * matrix.tile_bytes;
+        if (matrix.packing == Packing::F16 || matrix.packing == Packing::F32)
+            kernels_->matmul_float(matrix, 0, count, row(step.in[0], 0), stride(step.in[0]), rows, piece, ld);
+        else kernels_->matmul(matrix, 0, count, x, rows, piece, ld);
+        for (int r = 0; r < rows; ++r) {
+            float* values = piece + size_t(r) * size_t(ld);
+            if (step.softcap > 0.0f)
+                for (int i = 0; i < columns; ++i) values[i] = step.softcap * std::tanh(values[i] / step.softcap);
+            if (logits) std::memcpy(logits + size_t(r) * size_t(vocab) + size_t(tile * kTile), values, size_t(columns) * sizeof(float));
+            else kernels_->argmax(values, columns, tile * kTile, own[size_t(r)]);
+        }
+    }
+    pool_->barrier().wait();
+    if (worker != 0 || logits) return;
+    for (int r = 0; r < rows; ++r) {
+        best[r] = bests_[0][size_t(r)];
+        for (int w = 1; w < pool_->threads(); ++w) {
+            const Best& other = bests_[size_t(w)][size_t(r)];
+            if (other.value > best[r].value || (other.value == best[r].value && other.index < best[r].index)) {
+                best[r].value = other.value;
+                best[r].index = other.index;
+            }
+            best[r].nan = best[r].nan || other.nan;
+        }
+    }
+}
+
+// Units of up to kVectors query heads that share a key-value head and lie close together in one row, taken as workers come free:
+// rows differ in length.
+void Model::attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv) {
+    const int shared = step.heads / step.kv_heads;
+    const int queries = std::max(1, kVectors / shared);  // per unit
+    const int heads_per_unit = std::min(shared, kVectors);
+    const int slices = (shared + heads_per_unit - 1) / heads_per_unit;
+    std::atomic<int>& next = taken_[size_t(&step - steps.data())];
+    int unit_index = next.fetch_add(1, std::memory_order_relaxed);
+    int seen = 0;
+    for (int r = 0; r < arrays.rows; ++r) {
+        const int start = arrays.query_starts[r], count = arrays.query_starts[r + 1] - start;
+        if (count == 0) continue;
+        const int chunks = (count + queries - 1) / queries, units = chunks * step.kv_heads * slices;
+        for (; unit_index < seen + units; unit_index = next.fetch_add(1, std::memory_order_relaxed)) {
+            const int local = unit_index - seen;
+            const int slice = local % slices, head = local / slices % step.kv_heads, chunk = chunks - 1 - local / slices / step.kv_heads;
+            AttentionUnit unit{};
+            unit.head_dim = step.head_dim;
+            unit.block_size = kv.block_size;
+            unit.scale = step.scale;
+            unit.softcap = step.softcap;
+            unit.has_sinks = step.vector >= 0;
+            unit.table = arrays.tables + (size_t(step.group) * size_t(arrays.rows) + size_t(r)) * size_t(arrays.table_width);
+            unit.keys = kv.keys(step.slot) + size_t(head) * kv.head_stride();
+            unit.values = kv.values(step.slot) + size_t(head) * kv.head_stride();
+            unit.block_stride = int64_t(kv.block_stride());
+            for (int q = chunk * queries; q < std::min(count, (chunk + 1) * queries); ++q)
+                for (int h = slice * heads_per_unit; h < std::min(shared, (slice + 1) * heads_per_unit); ++h) {
+                    const int v = unit.vectors++, column = (head * shared + h) * step.head_dim;
+                    unit.queries[v] = row(step.in[0], start + q) + column;
+                    unit.outputs[v] = row(step.out[0], start + q) + column;
+                    unit.positions[v] = arrays.context_lens[r] - count + q;
+                    unit.first[v] = step.window > 0 ? std::max(0, unit.positions[v] - step.window + 1) : 0;
+                    if (unit.has_sinks) unit.sinks[v] = vectors[size_t(step.vector)][size_t(head * shared + h)];
+                }
+            kernels_->attention(unit, scratch_[size_t(worker)].data());
+        }
+        seen += units;
+    }
+}
+
+}  // namespace octavo

@@ -1,0 +1,154 @@
+// A model as a flat list of native steps over planned buffers, and the loop that runs it: one call per engine step.
+#pragma once
+#include <cstdint>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "pool.h"
+
+namespace octavo {
+
+// The block pool. Per layer slot one key and one value tensor of bf16, in the layouts of AttentionUnit: a block holds its KV heads one
+// after the other. Memory is mapped, not touched, so that a large pool costs what is used of it.
+class KVStore {
+public:
+    KVStore(int slots, int blocks, int block_size, int kv_heads, int head_dim);
+    ~KVStore();
+    KVStore(const KVStore&) = delete;
+    KVStore& operator=(const KVStore&) = delete;
+
+    uint16_t* keys(int slot) const { return base_ + size_t(2 * slot) * tensor_; }
+    uint16_t* values(int slot) const { return base_ + size_t(2 * slot + 1) * tensor_; }
+    size_t block_stride() const { return block_; }
+    size_t head_stride() const { return size_t(block_size) * size_t(head_dim); }
+
+    // Write one token's keys and values, [kv_heads][head_dim] each; `scratch` has head_dim elements.
+    void write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch);
+    void read(int slot, int64_t at, float* key, float* value) const;
+    void copy_block(int source, int destination);
+
+    const int slots, blocks, block_size, kv_heads, head_dim;
+
+private:
+    size_t block_;   // elements of one block in one tensor
+    size_t tensor_;  // elements of one tensor
+    uint16_t* base_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+enum class Op : int { Embed, RmsNorm, Quantise, Linear, Rope, WriteKV, Attention, Gated, Add, Mul, Scale, Softcap, TakeRows, Bias };
+constexpr int kOps = int(Op::Bias) + 1;
+
+// What a step leaves in the shared quantized activations beside (or instead of) its float output.
+enum class Feed : int { None, Int8, Bf16 };
+
+struct Step {
+    Op op;
+    bool on_samples = false;  // its rows are the rows to sample, not the step's tokens
+    int in[3] = {-1, -1, -1};
+    int out[4] = {-1, -1, -1, -1};
+    int matrices[4] = {-1, -1, -1, -1};
+    int count = 0;   // matrices of Linear
+    int vector = -1; // weights of RmsNorm, sinks of Attention, bias
+    int rope = -1;
+    int width = 0, heads = 0, kv_heads = 0, head_dim = 0, group = 0, slot = 0, window = 0, run = 0;
+    float eps = 0, scale = 0, softcap = 0;
+    Gate gate = Gate::Silu;
+    Feed feed = Feed::None;
+    bool logits = false;  // Linear: the model's output
+    // Set by Model::finish. With few rows a feeding step is done by every worker for itself, which saves the barrier after it.
+    bool repeatable = false;   // this step feeds, makes no floats that others need at once, and a linear comes next
+    bool private_feed = false; // Linear: what it multiplies was fed by a repeatable step
+};
+
+struct RopeTable {
+    std::vector<double> frequencies;  // radians per position, [turned / 2]
+    int head_dim = 0, turned = 0;
+    bool interleaved = false;
+};
+
+struct Table {  // an embedding table, as its checkpoint stores it
+    Format format;
+    const uint8_t* rows;
+    size_t row_bytes;
+    int columns;
+};
+
+// The arrays of one engine step; see octavo.platform.StepInput.
+struct StepArrays {
+    int tokens_count, rows, samples, groups, table_width, copies_count;
+    const int32_t *tokens, *positions, *query_starts, *context_lens, *slots, *tables, *sample_rows, *copies;
+};
+
+// Up to this many rows a step's feed is cheaper to repeat than to wait for.
+constexpr int kFewRows = 4;
+
+class Model {
+public:
+    Model(std::shared_ptr<Pool> pool, const Kernels* kernels) : pool_(std::move(pool)), kernels_(kernels) {}
+
+    std::vector<Matrix> matrices;
+    std::vector<std::vector<float>> vectors;
+    std::vector<Table> tables;
+    std::vector<RopeTable> ropes;
+    std::vector<Step> steps;
+    std::vector<int> buffer_widths;
+    int vocab = 0;
+
+    // To be called when all steps are there.
+    void finish();
+
+    // Lay out buffers for steps of up to `tokens` tokens; called again when one is larger.
+    void reserve(int tokens);
+
+    // Run one step. Either logits [samples][vocab] is filled, or best[samples] where it is null.
+    void run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
+
+    // Seconds that steps of each op have taken since the last call, waiting for the slowest worker included.
+    std::vector<double> take_profile();
+
+    const Kernels& kernels() const { return *kernels_; }
+    Pool& pool() { return *pool_; }
+
+private:
+    struct Share { int first, last; };  // of rows or tiles, for one worker; empty when all are taken
+
+    bool repeats(const Step& step, int rows) const { return step.repeatable && rows <= kFewRows; }
+    void work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
+    void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
+    void execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed);
+    void linear(const Step& step, int worker, int rows, int samples, float* logits, Best* best);
+    void logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best);
+    void write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch);
+    void attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv);
+    void feed(const Step& step, const float* values, int width, int row, const Activations& to);
+    // The next piece of a step's `count` rows or tiles. Workers take pieces as they come free: on a shared machine one of them may
+    // lose its core for a while, and what it has not taken the others do.
+    Share take(const Step& step, int count);
+    Share share(int count, int worker) const;
+    float* row(int buffer, int index) { return buffers_[size_t(buffer)] + size_t(index) * size_t(stride(buffer)); }
+    int stride(int buffer) const { return (buffer_widths[size_t(buffer)] + 15) / 16 * 16; }
+
+    std::shared_ptr<Pool> pool_;
+    const Kernels* kernels_;
+    int reserved_ = 0;
+    std::vector<float> arena_;
+    std::vector<float*> buffers_;
+    std::vector<int8_t> codes_;
+    std::vector<float> scales_, sums_;
+    std::vector<int32_t> half_sums_;
+    std::vector<uint16_t> bf16_;
+    Activations activations_{};
+    std::vector<std::vector<uint8_t>> private_bytes_;  // per worker, of private_
+    std::vector<Activations> private_;                 // per worker, for kFewRows rows
+    std::vector<std::vector<float>> cosines_, sines_;  // per rope table, [tokens][turned / 2]
+    std::vector<std::vector<float>> scratch_;          // per worker
+    std::vector<std::vector<Best>> bests_;             // per worker
+    std::unique_ptr<std::atomic<int>[]> taken_;  // per step, how much of it was taken
+    std::vector<double> profile_ = std::vector<double>(kOps, 0.0);
+};
+
+}  // namespace octavo

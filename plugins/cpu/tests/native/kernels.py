@@ -1,0 +1,222 @@
+"""A set of kernels as numpy functions. Inputs are checked to stay as they are, outputs begin as NaN within a border."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from native.library import Library, Reference
+from native.numbers16 import F32
+from native.weights import FORMATS, Weights
+
+TILE = 16
+_BORDER = np.float32(-7.5e37)
+
+SETS = ("generic", "avx2", "avx_vnni", "avx512", "neon")
+"""Every set of the library, whichever the machine."""
+BEST_FIRST = {
+    "x86_64": ("avx512", "avx_vnni", "avx2", "generic"),
+    "aarch64": ("neon", "generic"),
+    "arm64": ("neon", "generic"),
+}
+"""The sets that a machine may run, as platform.machine() names it."""
+
+GATES = ("silu", "gelu_tanh", "gelu", "relu")
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Activations in groups of 32: x = scale * code."""
+
+    codes: npt.NDArray[np.int8]  # [rows, k]
+    scales: F32  # [rows, k / 32]
+    sums: F32  # [rows, k / 32], scale * sum of codes
+    half_sums: npt.NDArray[np.int32]  # [rows, k / 16], 32 * sum of 16 codes
+
+    def rows(self, index: Any) -> Quantised:
+        """Some of the rows, as arrays of their own."""
+        return Quantised(
+            *(np.ascontiguousarray(a[index]) for a in (self.codes, self.scales, self.sums, self.half_sums))
+        )
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The arguments of one unit of attention; see AttentionUnit in kernels.h."""
+
+    queries: F32  # [vectors, head_dim]
+    positions: npt.NDArray[np.int32]  # [vectors]
+    first: npt.NDArray[np.int32]  # [vectors]
+    table: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.uint16]  # [blocks, block_size / 16, head_dim / 2, 16, 2]
+    values: npt.NDArray[np.uint16]  # [blocks, block_size / 2, head_dim, 2]
+    scale: float
+    softcap: float = 0.0
+    sinks: F32 | None = None
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[1] * 16
+
+
+class KernelSet:
+    """One set of one library."""
+
+    def __init__(self, library: Library, name: str) -> None:
+        self.name = name
+        self._library = library
+        self._set = Reference(library.call("octavo_kernel_set", np.frombuffer(name.encode() + b"\0", np.uint8)))
+        if self._set == 0:
+            raise LookupError(name)
+
+    # -- weights ----------------------------------------------------------------------------------
+
+    def dequantise(self, weights: Weights) -> F32:
+        out = np.full((weights.outputs, weights.inputs), np.nan, np.float32)
+        for row, data in zip(out, weights.data, strict=True):
+            self._library.call("octavo_kernel_dequantise", FORMATS.index(weights.format), data, weights.inputs, row)
+        return out
+
+    def pack(self, weights: Weights, first: int = 0, last: int | None = None) -> npt.NDArray[np.uint8]:
+        """[tiles, bytes of one], 64-byte aligned."""
+        kind = FORMATS.index(weights.format)
+        last = -(-weights.outputs // TILE) if last is None else last
+        size = self._library.call("octavo_kernel_tile_bytes", kind, weights.inputs)
+        out = _aligned((last - first) * size)
+        with _unchanged(weights.data):
+            self._library.call(
+                "octavo_kernel_pack", kind, weights.data, weights.data.shape[1], weights.outputs, weights.inputs, first,
+                last, out,
+            )  # fmt: skip
+        return out.reshape(last - first, size)
+
+    # -- matrices ---------------------------------------------------------------------------------
+
+    def matmul(
+        self,
+        weights: Weights,
+        packed: npt.NDArray[np.uint8],
+        x: Quantised | npt.NDArray[np.uint16] | F32,
+        *,
+        first: int = 0,
+        last: int | None = None,
+    ) -> F32:
+        """[rows, 16 * tiles of first … last-1]; x is quantized, bf16 (uint16) or float32, as the format takes it."""
+        last = len(packed) if last is None else last
+        codes = x.codes if isinstance(x, Quantised) else x
+        rows, k = codes.shape
+        ld = (len(packed) + 1) * TILE
+        y = np.full((rows + 1, ld), _BORDER, np.float32)
+        y[:rows, first * TILE : last * TILE] = np.nan
+        head = (FORMATS.index(weights.format), packed, weights.outputs, weights.inputs, first, last)
+        if isinstance(x, Quantised):
+            with _unchanged(packed, x.codes, x.scales, x.sums, x.half_sums):
+                self._run("matmul", *head, x.codes, x.scales, x.sums, x.half_sums, None, k, rows, y, ld)
+        elif x.dtype == np.uint16:
+            with _unchanged(packed, x):
+                self._run("matmul", *head, None, None, None, None, x, k, rows, y, ld)
+        else:
+            with _unchanged(packed, x):
+                self._run("matmul_float", *head, x, k, rows, y, ld)
+        border = y.copy()
+        border[:rows, first * TILE : last * TILE] = _BORDER
+        assert (border == _BORDER).all(), "wrote outside its tiles and rows"
+        return y[:rows, first * TILE : last * TILE]
+
+    # -- rows of activations ----------------------------------------------------------------------
+
+    def quantise(self, values: F32, k: int | None = None) -> Quantised:
+        """Every row of [rows, columns], in rows of `k`; codes of -128 and NaN where nothing was written."""
+        rows, columns = values.shape
+        k = columns if k is None else k
+        out = Quantised(
+            np.full((rows, k), -128, np.int8), np.full((rows, k // 32), np.nan, np.float32),
+            np.full((rows, k // 32), np.nan, np.float32), np.full((rows, k // 16), 1 << 30, np.int32),
+        )  # fmt: skip
+        for row in range(rows):
+            own = np.ascontiguousarray(values[row])
+            with _unchanged(own):
+                self._run("quantise", own, columns, out.codes, out.scales, out.sums, out.half_sums, k, row)
+        return out
+
+    def to_bf16(self, values: F32) -> npt.NDArray[np.uint16]:
+        out = np.full(values.size + 1, 0xABCD, np.uint16)
+        with _unchanged(values):
+            self._run("to_bf16", values, values.size, out)
+        assert out[-1] == 0xABCD
+        return out[:-1].reshape(values.shape)
+
+    def rms_norm(
+        self, x: F32, weight: F32, eps: float, residual: F32 | None = None, *, in_place: bool = False
+    ) -> tuple[F32, F32]:
+        """One row of [size] by runs of the weight's length: (normed, sum). `in_place` lets the sum, or the result where
+        there is no residual, overwrite x."""
+        x = x.copy()
+        y = x if in_place and residual is None else np.full_like(x, np.nan)
+        total = (x if in_place else np.full_like(x, np.nan)) if residual is not None else None
+        others = [weight, *([] if residual is None else [residual]), *([] if in_place else [x])]
+        with _unchanged(*others):
+            self._run("rms_norm", x, residual, total, weight, x.size, weight.size, eps, y)
+        return y, x if total is None else total
+
+    def gated(self, a: F32, b: F32, kind: str, *, in_place: bool = False) -> F32:
+        a = a.copy()
+        out = a if in_place else np.full_like(a, np.nan)
+        with _unchanged(b):
+            self._run("gated", a, b, a.size, GATES.index(kind), out)
+        return out
+
+    def rope(self, x: F32, cos: F32, sin: F32, *, interleaved: bool = False) -> F32:
+        """x [heads, head_dim]; cos and sin [turned / 2]."""
+        x = x.copy()
+        with _unchanged(cos, sin):
+            self._run("rope", x, x.shape[0], x.shape[1], 2 * cos.size, int(interleaved), cos, sin)
+        return x
+
+    def argmax(
+        self, values: F32, base: int = 0, best: tuple[float, int, bool] = (-np.inf, 0, False)
+    ) -> tuple[float, int, bool]:
+        value, index, nan = (
+            np.array([best[0]], np.float32),
+            np.array([best[1]], np.int32),
+            np.array([best[2]], np.uint8),
+        )
+        with _unchanged(values):
+            self._run("argmax", values, values.size, base, value, index, nan)
+        return float(value[0]), int(index[0]), bool(nan[0])
+
+    # -- attention --------------------------------------------------------------------------------
+
+    def attention(self, case: Attention, *, in_place: bool = False) -> F32:
+        """[vectors, head_dim]; `in_place` lets the outputs overwrite the queries."""
+        queries = case.queries.copy()
+        vectors, head_dim = queries.shape
+        outputs = queries if in_place else np.full_like(queries, np.nan)
+        scratch = np.full(self._library.call("octavo_kernel_attention_scratch", head_dim), np.nan, np.float32)
+        stride = case.keys[0].size
+        with _unchanged(case.keys, case.values, case.table):
+            self._run(
+                "attention", queries, outputs, case.positions, case.first, case.sinks, vectors, head_dim,
+                case.block_size, case.scale, case.softcap, case.table, case.keys, case.values, stride, scratch,
+            )  # fmt: skip
+        return outputs
+
+    def _run(self, name: str, *arguments: Any) -> None:
+        self._library.call(f"octavo_kernel_{name}", self._set, *arguments)
+
+
+def _aligned(size: int) -> npt.NDArray[np.uint8]:
+    raw = np.full(size + 64, 0xA5, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
+
+
+@contextmanager
+def _unchanged(*arrays: npt.NDArray[Any]) -> Iterator[None]:
+    before = [array.tobytes() for array in arrays]
+    yield
+    assert all(array.tobytes() == old for array, old in zip(arrays, before, strict=True)), "an input changed"

@@ -1,0 +1,211 @@
+"""The native runtime on whole models: near the reference, and the same bits whatever is computed beside a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from models.tiny import FAMILIES, random_tokens, tiny_checkpoint, tiny_gguf
+
+from octavo.errors import DeviceOutOfMemory, UnsupportedFeature
+from octavo.graph import Builder, Graph, RopeSpec, fuse
+from octavo.graph.reference import run_sequence, sequence_inputs
+from octavo.models import Model, load_model
+from octavo.platform import Bucket, KVLayout, MemoryReport, SamplingBatch, StepInput
+from octavo.quant import dequantise
+from octavo_cpu.binding import load
+from octavo_cpu.device import CpuDevice
+from octavo_cpu.executable import NativeExecutable
+from octavo_cpu.kv_store import NativeKVStore
+from octavo_cpu.lower import lower
+from octavo_cpu.threads import Threads
+
+BLOCK = 16
+NO_COPIES = np.zeros((0, 2), np.int32)
+
+
+def ignore(what: str, done: int, total: int) -> None:
+    """No progress wanted."""
+
+
+class Native:
+    """A model on a device of its own."""
+
+    def __init__(self, model: Model, kernels: str = "", threads: int = 2, free: int = 1 << 32) -> None:
+        self.graph = fuse(model.graph)
+        self.device = CpuDevice(load(), lambda: MemoryReport(free, free), Threads(threads, (), 1), kernels)
+        weights = {name: model.checkpoint.tensor(name) for name in self.graph.weights}
+        handle = self.device.load(self.graph, weights, ignore)
+        self.executable: NativeExecutable = self.device.compile(self.graph, Bucket(), handle)
+
+    def store(self, blocks: int = 400) -> NativeKVStore:
+        heads, dim = self.graph.kv[0].kv_heads, self.graph.kv[0].head_dim
+        return self.device.allocate_kv(KVLayout(BLOCK, self.graph.kv_slots, heads, dim, "bf16"), blocks)
+
+    def logits(self, tokens: Sequence[int], chunks: Sequence[int] = ()) -> npt.NDArray[np.float32]:
+        """The logits at every position, computed in chunks of these sizes (and the rest)."""
+        store, out, done = self.store(), [], 0
+        whole = sequence_inputs(self.graph, tokens, BLOCK)
+        for count in (*chunks, len(tokens) - sum(chunks)):
+            part = slice(done, done + count)
+            arrays = {
+                "tokens": whole["tokens"][part],
+                "positions": whole["positions"][part],
+                "query_starts": np.array([0, count], np.int32),
+                "context_lens": np.array([done + count], np.int32),
+                "slots": whole["slots"][:, part],
+                "block_tables": whole["block_tables"],
+                "sample_rows": np.arange(count, dtype=np.int32),
+            }
+            out.append(self.step(arrays, store))
+            done += count
+        store.close()
+        return np.concatenate(out)
+
+    def step(self, arrays: dict[str, Any], store: NativeKVStore) -> npt.NDArray[np.float32]:
+        sampling = SamplingBatch.plain(len(arrays["sample_rows"]), greedy=False)
+        step = StepInput(**arrays, copies=NO_COPIES, sampling=sampling, bucket=Bucket())
+        logits = self.executable.collect(self.executable.submit(step, store)).logits
+        assert logits is not None
+        return logits
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return load_model(tiny_checkpoint(request.param, tmp_path_factory.mktemp("float")))
+
+
+@pytest.fixture(scope="module", params=["q8_0", "q4_0", "q5_1"])
+def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    folder = tmp_path_factory.mktemp(request.param)
+    path = tiny_gguf(tiny_checkpoint("llama", folder), folder / "tiny.gguf", quantization=request.param)
+    return load_model(path if isinstance(path, Path) else folder / "tiny.gguf")
+
+
+def exact(model: Model, tokens: Sequence[int]) -> npt.NDArray[np.floating[Any]]:
+    weights = {name: dequantise(model.checkpoint.tensor(name)) for name in model.graph.weights}
+    return run_sequence(model.graph, weights, tokens, np.float64)
+
+
+def relative_error(ours: npt.NDArray[Any], oracle: npt.NDArray[Any]) -> float:
+    return float(np.sqrt(np.mean((ours - oracle) ** 2)) / oracle.std())
+
+
+@pytest.mark.parametrize("kernels", ["", "generic"])
+def test_float_models_are_as_near_the_oracle_as_a_bf16_cache_allows(model: Model, kernels: str) -> None:
+    tokens = random_tokens(70, seed=1)
+    error = relative_error(Native(model, kernels).logits(tokens), exact(model, tokens))
+    assert error < 0.01, "keys, values, queries and weights of attention have eight bits of mantissa, all else has 24"
+
+
+@pytest.mark.parametrize("kernels", ["", "generic"])
+def test_quantized_models_are_as_near_the_oracle_as_int8_activations_allow(quantized: Model, kernels: str) -> None:
+    tokens = random_tokens(70, seed=1)
+    assert relative_error(Native(quantized, kernels).logits(tokens), exact(quantized, tokens)) < 0.04
+
+
+@pytest.mark.parametrize("chunks", [(1,) * 20, (3, 50), (64, 1, 1), (127, 2)])
+def test_logits_are_the_same_bits_however_a_sequence_is_cut(quantized: Model, chunks: tuple[int, ...]) -> None:
+    native = Native(quantized)
+    tokens = random_tokens(140, seed=2)
+    assert np.array_equal(native.logits(tokens, chunks), native.logits(tokens))
+
+
+def test_logits_are_the_same_bits_for_any_number_of_threads(quantized: Model) -> None:
+    tokens = random_tokens(140, seed=3)
+    one, two = (Native(quantized, threads=n).logits(tokens, (100, 1, 1, 1)) for n in (1, 2))
+    assert np.array_equal(one, two)
+
+
+def test_logits_are_the_same_bits_in_any_company(quantized: Model) -> None:
+    """Three rows of different lengths in one step; each as if it were alone."""
+    native = Native(quantized)
+    rows = [random_tokens(n, seed=n) for n in (5, 33, 70)]
+    groups, width = len(native.graph.kv_windows), 5
+    ids = np.random.default_rng(0).permutation(np.arange(1, groups * 3 * width + 1, dtype=np.int32))
+    tables = ids.reshape(groups, 3, width)
+    positions = np.concatenate([np.arange(len(r)) for r in rows]).astype(np.int32)
+    owner = np.repeat(np.arange(3), [len(r) for r in rows])
+    arrays = {
+        "tokens": np.concatenate(rows).astype(np.int32),
+        "positions": positions,
+        "query_starts": np.cumsum([0, *map(len, rows)]).astype(np.int32),
+        "context_lens": np.array([*map(len, rows)], np.int32),
+        "slots": (tables[:, owner, positions // BLOCK] * BLOCK + positions % BLOCK).astype(np.int32),
+        "block_tables": tables,
+        "sample_rows": np.arange(len(positions), dtype=np.int32),
+    }
+    together = native.step(arrays, native.store())
+    assert np.array_equal(together, np.concatenate([native.logits(row) for row in rows]))
+
+
+def test_the_best_token_comes_without_logits(quantized: Model) -> None:
+    native = Native(quantized)
+    arrays = sequence_inputs(native.graph, random_tokens(40, seed=4), BLOCK)
+    expected = native.step(arrays, native.store()).argmax(-1)
+    step = StepInput(**arrays, copies=NO_COPIES, sampling=SamplingBatch.plain(40, greedy=True), bucket=Bucket())
+    output = native.executable.collect(native.executable.submit(step, native.store()))
+    assert output.logits is None and output.samples is not None
+    assert output.samples.tokens.tolist() == expected.tolist()
+    assert not output.samples.failed.any()
+
+
+def test_copies_come_before_the_step_and_blocks_read_back_what_was_written() -> None:
+    store = NativeKVStore(load(), KVLayout(BLOCK, 2, 3, 32, "bf16"), 4)
+    data = np.random.default_rng(1).standard_normal((2, 2, BLOCK, 3, 32)).astype(np.float32)
+    rounded = (data.view(np.uint32) + 0x7FFF + (data.view(np.uint32) >> 16 & 1) >> 16 << 16).view(np.float32)
+    store.write_block(2, data)
+    assert np.array_equal(store.read_block(2), rounded)
+    assert not store.read_block(1).any() and not store.read_block(3).any()
+    store.close()
+    store.close()
+
+
+def test_too_little_memory_is_known_before_anything_is_packed(quantized: Model) -> None:
+    with pytest.raises(DeviceOutOfMemory, match=r"packed weights need .* GiB"):
+        Native(quantized, free=1000)
+
+
+def test_an_op_without_a_kernel_is_refused_by_name() -> None:
+    g = Builder("odd")
+    h = g.embed("table", vocab=8, width=32)
+    g.output("logits", g.linear(g.take_rows(g.layer_norm(h, "norm", eps=1e-5)), "head", 8))
+    with pytest.raises(UnsupportedFeature, match="layer_norm"):
+        lower(g.build())
+
+
+def decoder() -> Graph:
+    g = Builder("two", format_of=lambda name: "q8_0" if "proj" in name else "f32")
+    h = g.embed("table", vocab=64, width=32)
+    for i in range(2):
+        with g.scope(f"layers.{i}"):
+            x = g.rms_norm(h, "norm", eps=1e-5)
+            q, k, v = g.linear_split(x, ["q_proj", "k_proj", "v_proj"], [32, 32, 32])
+            q, k = g.rope(q, k, RopeSpec(16))
+            a = g.attention(q, k, v, layer=i, heads=2, kv_heads=2, head_dim=16, scale=0.25)
+            h = g.add(h, g.linear(a, "o_proj", 32))
+            gate, up = g.linear_split(g.rms_norm(h, "norm2", eps=1e-5), ["gate_proj", "up_proj"], [64, 64])
+            h = g.add(h, g.linear(g.gated_activation(gate, up, "silu"), "down_proj", 32))
+    g.output("logits", g.linear(g.rms_norm(g.take_rows(h), "final", eps=1e-5), "head_proj", 64))
+    return fuse(g.build())
+
+
+def test_the_plan_of_a_layer_is_what_the_docs_say() -> None:
+    layer = [step.op for step in lower(decoder()).steps[1:10]]
+    assert layer == [
+        "rms_norm", "linear", "rope", "attention", "quantise", "linear", "rms_norm", "linear", "gated",
+    ]  # fmt: skip
+    assert "rms_norm(b0)  layers.0.norm.weight  feeds int8" in str(lower(decoder()))
+
+
+def test_a_linear_never_writes_where_a_repeated_step_before_it_may_still_read() -> None:
+    """There is no barrier between a feeding step and its linear; see `octavo_cpu.lower`."""
+    steps = lower(decoder()).steps
+    for feeder, linear in zip(steps, steps[1:], strict=False):
+        if feeder.feed and linear.op == "linear" and not linear.logits:
+            read = {b for b in feeder.inputs if b >= 0}
+            assert not read & set(linear.outputs), f"{feeder.op} reads what {linear.matrices} writes"
