@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,11 +78,12 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return load_model(tiny_checkpoint(request.param, tmp_path_factory.mktemp("float")))
 
 
-@pytest.fixture(scope="module", params=["q8_0", "q4_0", "q5_1"])
+@pytest.fixture(scope="module", params=["Q8_0", "Q4_0", "Q5_1"])
 def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     folder = tmp_path_factory.mktemp(request.param)
-    path = tiny_gguf(tiny_checkpoint("llama", folder), folder / "tiny.gguf", quantization=request.param)
-    return load_model(path if isinstance(path, Path) else folder / "tiny.gguf")
+    path = folder / "tiny.gguf"
+    tiny_gguf(tiny_checkpoint("llama", folder), path, quantization=request.param)
+    return load_model(path)
 
 
 def exact(model: Model, tokens: Sequence[int]) -> npt.NDArray[np.floating[Any]]:
