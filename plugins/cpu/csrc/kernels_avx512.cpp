@@ -31,6 +31,15 @@ inline __m512i broadcast_codes(const int8_t* at) {
     return _mm512_set1_epi32(four);
 }
 
+// Two bf16 in every lane.
+inline __m512bh broadcast_pair(int32_t pair) {
+    __m512i lanes = _mm512_set1_epi32(pair);
+#if defined(__clang__)
+    __asm__("" : "+v"(lanes));  // up to version 18 it recurses without end where it sees that bf16 come from a broadcast
+#endif
+    return __m512bh(lanes);
+}
+
 // -- quantized matrices --------------------------------------------------------------------------------------------------------
 
 template <bool nibbles>
@@ -142,12 +151,12 @@ void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, f
         for (int m = 0; m < M; ++m) {
             int32_t two;
             std::memcpy(&two, of[m] + pair * 2, 4);
-            total[m] = _mm512_dpbf16_ps(total[m], weights, __m512bh(_mm512_set1_epi32(two)));
+            total[m] = _mm512_dpbf16_ps(total[m], weights, broadcast_pair(two));
         }
     }
     if (inputs % 2 != 0) {  // what lies beside the last input is anybody's
         const __m512bh weights = __m512bh(_mm512_loadu_si512(tile + size_t(pair) * 64));
-        for (int m = 0; m < M; ++m) total[m] = _mm512_dpbf16_ps(total[m], weights, __m512bh(_mm512_set1_epi32(of[m][inputs - 1])));
+        for (int m = 0; m < M; ++m) total[m] = _mm512_dpbf16_ps(total[m], weights, broadcast_pair(of[m][inputs - 1]));
     }
     for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
 }
@@ -350,7 +359,7 @@ void scores16(const uint16_t* keys, const uint32_t* queries, int pairs, float* s
     for (int pair = 0; pair < pairs; ++pair) {
         const __m512bh key = __m512bh(_mm512_loadu_si512(keys + pair * 32));
         for (int v = 0; v < V; ++v)
-            total[v] = _mm512_dpbf16_ps(total[v], key, __m512bh(_mm512_set1_epi32(int32_t(queries[v * pairs + pair]))));
+            total[v] = _mm512_dpbf16_ps(total[v], key, broadcast_pair(int32_t(queries[v * pairs + pair])));
     }
     for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + v * kSpan, total[v]);
 }
@@ -370,7 +379,7 @@ void mix(const AttentionUnit& unit, int start, int first_pair, int last_pair, bo
         if (odd_end && pair == last_pair - 1)  // the second position is not written yet: whatever is there must not touch the sum
             for (int z = 0; z < Z; ++z) value[z] = _mm512_and_si512(value[z], _mm512_set1_epi32(0xffff));
         for (int v = 0; v < V; ++v) {
-            const __m512bh weight = __m512bh(_mm512_set1_epi32(int32_t(weights[v * (kSpan / 2) + pair])));
+            const __m512bh weight = broadcast_pair(int32_t(weights[v * (kSpan / 2) + pair]));
             for (int z = 0; z < Z; ++z) total[v][z] = _mm512_dpbf16_ps(total[v][z], __m512bh(value[z]), weight);
         }
     }

@@ -20,9 +20,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from octavo_cpu import digests, packed_file
+from octavo_cpu import packed_file
 from octavo_cpu.cache import Array, Packed, PackedCache, Writer, default_folder
-from octavo_cpu.digests import content_key, file_digest
 from octavo_cpu.packed_file import PAGE, file_bytes
 
 KEY = "0123abcd"
@@ -440,117 +439,7 @@ def test_the_unfinished_file_of_a_process_at_work_is_left_alone(cache: Cache) ->
     assert cache.names() == [f"{KEY}.packed", "another.packed"]
 
 
-# -- keys -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is an hour ahead, so that files just written count as settled."""
-    now = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: now() + 3600 * 10**9)
-
-
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were really read."""
-    found: list[Path] = []
-    real = digests._hash_file
-
-    def record(path: Path, size: int, threads: int) -> str:
-        found.append(path)
-        return real(path, size, threads)
-
-    monkeypatch.setattr(digests, "_hash_file", record)
-    return found
-
-
-@pytest.mark.usefixtures("later")
-def test_a_file_is_hashed_once_and_remembered_under_any_name(tmp_path: Path, hashed: list[Path]) -> None:
-    path, folder = tmp_path / "model.gguf", tmp_path / "digests"
-    path.write_bytes(b"weights" * 1000)
-    first = file_digest(path, folder, 2)
-    assert file_digest(path, folder, 2) == first
-    assert hashed == [path]
-    copy = tmp_path / "copy.gguf"
-    copy.write_bytes(path.read_bytes())
-    assert file_digest(copy, folder, 1) == first
-
-
-@pytest.mark.usefixtures("later")
-def test_a_file_that_changed_in_place_is_hashed_again_even_if_its_time_was_set_back(tmp_path: Path) -> None:
-    path, folder = tmp_path / "model.gguf", tmp_path / "digests"
-    path.write_bytes(b"a" * 5000)
-    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
-    first = file_digest(path, folder, 2)
-    time.sleep(0.02)  # beyond the resolution of the file system's clock
-    path.write_bytes(b"a" * 4999 + b"b")
-    os.utime(path, ns=times)
-    assert file_digest(path, folder, 2) != first
-
-
-def test_a_file_that_changed_a_moment_ago_is_not_remembered(tmp_path: Path, hashed: list[Path]) -> None:
-    path, folder = tmp_path / "model.gguf", tmp_path / "digests"
-    path.write_bytes(b"weights")
-    assert file_digest(path, folder, 1) == file_digest(path, folder, 1)
-    assert hashed == [path, path]
-
-
-@pytest.mark.usefixtures("later")
-@pytest.mark.parametrize("content", [b"", b"00", b"x" * 64, b"a" * 65])
-def test_a_damaged_memory_is_no_memory(tmp_path: Path, hashed: list[Path], content: bytes) -> None:
-    path, folder = tmp_path / "model.gguf", tmp_path / "digests"
-    path.write_bytes(b"weights")
-    first = file_digest(path, folder, 1)
-    [remembered] = folder.iterdir()
-    remembered.write_bytes(content)
-    assert file_digest(path, folder, 1) == first
-    assert len(hashed) == 2
-
-
-@pytest.mark.usefixtures("later")
-def test_a_memory_that_cannot_be_written_costs_only_time(tmp_path: Path, hashed: list[Path]) -> None:
-    path, in_the_way = tmp_path / "model.gguf", tmp_path / "file"
-    path.write_bytes(b"weights")
-    in_the_way.write_text("")
-    assert file_digest(path, in_the_way / "digests", 1) == file_digest(path, None, 1)
-    assert len(hashed) == 2
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(size=st.integers(0, 300), at=st.integers(0, 299), chunk=st.integers(1, 64), threads=st.integers(1, 3))
-def test_every_byte_and_the_length_count(tmp_path: Path, size: int, at: int, chunk: int, threads: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digests, "_CHUNK", chunk)
-        data = bytearray(range(256)) + bytearray(44)
-        path = tmp_path / "file"
-
-        def digest(content: bytes, workers: int) -> str:
-            path.write_bytes(content)
-            return file_digest(path, None, workers)
-
-        found = digest(data[:size], threads)
-        assert found == digest(data[:size], 1)
-        assert found != digest(data[: size + 1] if size < 300 else data[:-1], threads)
-        if at < size:
-            data[at] ^= 1
-            assert found != digest(data[:size], threads)
-
-
-def test_a_key_depends_on_contents_and_facts_and_on_nothing_else(tmp_path: Path) -> None:
-    one, two, copy = tmp_path / "one", tmp_path / "two", tmp_path / "copy"
-    one.write_bytes(b"1")
-    two.write_bytes(b"2")
-    copy.write_bytes(b"1")
-    key = content_key([one, two], ["layout 1", "q4_k"], None, 1)
-    assert key == content_key([two, copy], ["layout 1", "q4_k"], None, 2)
-    others = [
-        content_key([one], ["layout 1", "q4_k"], None, 1),
-        content_key([one, two], ["layout 2", "q4_k"], None, 1),
-        content_key([one, two], ["layout 1", "q4", "_k"], None, 1),
-        content_key([one, two], ["q4_k", "layout 1"], None, 1),
-    ]
-    assert len({key, *others}) == 5
-    assert key.isalnum()
+# -- the folder -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def test_the_plan_of_a_layer_is_what_the_docs_say() -> None:
 def test_a_linear_never_writes_where_a_repeated_step_before_it_may_still_read() -> None:
     """There is no barrier between a feeding step and its linear; see `octavo_cpu.lower`."""
     steps = lower(decoder()).steps
-    for feeder, linear in zip(steps, steps[1:], strict=False):
+    for feeder, linear in pairwise(steps):
         if feeder.feed and linear.op == "linear" and not linear.logits:
             read = {b for b in feeder.inputs if b >= 0}
             assert not read & set(linear.outputs), f"{feeder.op} reads what {linear.matrices} writes"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from native.build import AARCH64, SANITIZED, Missing
+from native.build import AARCH64, SANITIZED, Build, Missing
 from native.kernels import SETS, KernelSet
 from native.library import InProcess, Library, Runner
 
@@ -21,18 +21,18 @@ def _in_process() -> InProcess:
 @pytest.fixture(scope="session")
 def aarch64() -> Iterator[Library]:
     """The library for 64-bit Arm, in an emulator."""
-    yield from _runner(AARCH64.command)
+    yield from _runner(AARCH64)
 
 
 @pytest.fixture(scope="session")
 def sanitized() -> Iterator[Library]:
     """The library with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    yield from _runner(SANITIZED.command)
+    yield from _runner(SANITIZED)
 
 
-def _runner(command: object) -> Iterator[Library]:
+def _runner(build: Build) -> Iterator[Library]:
     try:
-        runner = Runner(command())  # type: ignore[operator]
+        runner = Runner(build.command())
     except Missing as missing:
         pytest.skip(str(missing))
     yield runner
