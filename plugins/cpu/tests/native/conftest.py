@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
+from native.build import AARCH64, SANITIZED, Build, Missing
+from native.kernels import SETS, KernelSet
+from native.library import InProcess, Library, Runner
 
 from octavo_cpu.binding import library_path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for `from native.kernels import …`, here and in the tests
-
-from native.build import AARCH64, SANITIZED, Build, Missing  # noqa: E402
-from native.kernels import SETS, KernelSet  # noqa: E402
-from native.library import InProcess, Library, Runner  # noqa: E402
 
 
 @cache
