@@ -102,3 +102,13 @@ def test_it_imports_the_public_packages_of_octavo_alone() -> None:
     of_octavo = {name for name in imported if name.partition(".")[0] == "octavo"}
     assert of_octavo
     assert all(name in PUBLIC or name.startswith(tuple(f"{p}." for p in PUBLIC)) for name in of_octavo), of_octavo
+
+
+def test_its_report_says_what_it_chose_and_what_it_measured() -> None:
+    device = CPU.open(Rank(threads=1))
+    report = device.report()
+    device.close()
+    assert report["threads"].startswith("1 thread,")
+    assert report["kernels"] in CPU.probe().reason
+    for ceiling in ("read bandwidth", "int8 peak", "bf16 peak"):
+        assert float(report[ceiling].split()[0].replace(",", "")) > 0

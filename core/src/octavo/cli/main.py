@@ -22,7 +22,7 @@ app = typer.Typer(
     help="Octavo serves large language models on any accelerator.",
 )
 app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
-app.command("platforms")(platforms.platforms)
+app.add_typer(platforms.app, name="platforms")
 app.add_typer(bench.app, name="bench")
 
 

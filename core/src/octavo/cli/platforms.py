@@ -1,19 +1,62 @@
-"""``octavo platforms``: what is installed, what this machine can run, and why."""
+"""``octavo platforms``: what is installed, what this machine can run, and why; ``explain``: how one of them works."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from octavo.errors import PlatformError
+from octavo.platform import Rank
 from octavo.platform.discovery import discover, select
 
 _COLOURS = {"available": "green", "unavailable": "yellow", "broken": "red"}
 
 
-def platforms() -> None:
+app = typer.Typer(
+    rich_markup_mode=None, help="List every installed platform with its verdict, the reason, and which would be used."
+)
+
+
+@app.callback(invoke_without_command=True)
+def platforms(context: typer.Context) -> None:
     """List every installed platform with its verdict, the reason, and which one would be used."""
+    if context.invoked_subcommand is None:
+        _list()
+
+
+@app.command()
+def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platform.")]) -> None:
+    """Open a platform and show what it declares, what it chose on this machine, and what it measured."""
+    platform = select(discover().platforms, name)
+    info, can = platform.info, platform.capabilities()
+    device = platform.open(Rank())
+    try:
+        report = dict(device.report())
+    finally:
+        device.close()
+    rows = {
+        "platform": f"{info.name} {info.version} by {info.vendor} ({info.kind})",
+        "contract": ", ".join(f"{facet} {version}" for facet, version in info.contract.items()),
+        "ops": ", ".join(sorted(can.ops)),
+        "weight formats": ", ".join(sorted(can.weight_formats)),
+        "activations, KV cache": f"{', '.join(can.dtypes)}; {', '.join(can.kv_dtypes)}",
+        "attention": ", ".join(["causal", *sorted(can.attention)]),
+        "block sizes": ", ".join(map(str, can.block_sizes)),
+        **report,
+    }
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, value in rows.items():
+        table.add_row(escape(key), escape(value))
+    Console().print(table)
+
+
+def _list() -> None:
     found = discover().platforms
     console = Console()
     if not found:

@@ -229,6 +229,12 @@ class Device(Protocol):
         Raises UnsupportedFeature for more ranks than `Capabilities.ranks`.
         """
 
+    def report(self) -> Mapping[str, str]:
+        """What the device tells a person who asks how it works: what it chose, what it measured, by name, in order.
+
+        Called outside serving (``octavo platforms explain``); may measure for a few seconds.
+        """
+
     def health(self) -> str | None:
         """``None`` while the device works, else a sentence on what is wrong. Must not raise.
 

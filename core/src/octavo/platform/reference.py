@@ -162,6 +162,10 @@ class ReferenceDevice:
             raise UnsupportedFeature(f"the reference device spans 1 rank, not {len(group)}", feature="ranks")
         return LocalCommunicator()
 
+    def report(self) -> Mapping[str, str]:
+        """See `Device.report`."""
+        return {"arithmetic": "numpy, float32", "memory free": f"{self.memory().free / 2**30:.1f} GiB"}
+
     def health(self) -> str | None:
         """Numpy does not fall ill."""
         return None

@@ -26,6 +26,7 @@ from octavo_cpu.cache import PackedCache, default_folder
 from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import lower
+from octavo_cpu.machine import measure_ceilings, processor_name
 from octavo_cpu.threads import ForkGuard, Threads
 from octavo_cpu.weights import Cached, NativeWeights, load_weights
 
@@ -79,6 +80,21 @@ class CpuDevice:
         if len(group) != 1:
             raise UnsupportedFeature(f"cpu: a model runs on 1 rank, not {len(group)}", feature="ranks")
         return LocalCommunicator()
+
+    def report(self) -> Mapping[str, str]:
+        """See `Device.report`. Measures the machine's ceilings, in about a second."""
+        kernels = self._library.octavo_kernels(self._kernels.encode()).decode()
+        ceilings = measure_ceilings(self._library, self._pool, self.threads.count, kernels)
+        return {
+            "processor": processor_name(),
+            "kernels": kernels,
+            "threads": str(self.threads),
+            "read bandwidth": f"{ceilings.read_bytes / 1e9:.1f} GB/s, measured: a step reads each weight once",
+            "int8 peak": f"{ceilings.int8_operations / 1e9:,.0f} Gop/s, measured: for quantized weights",
+            "bf16 peak": f"{ceilings.bf16_operations / 1e9:,.0f} Gop/s, measured: for bf16 weights and attention",
+            "activations": "int8 in groups of 32 for quantized weights, bf16 for bf16, float32 for the rest",
+            "packed weights": f"cached in {self._cache_folder / 'packed'}",
+        }
 
     def health(self) -> str | None:
         """See `Device.health`. A thread that dies takes the process with it; a fork leaves the threads behind."""
