@@ -12,11 +12,16 @@ ROOT = Path(__file__).parents[3]
 
 PACKAGES = ["cli", "server", "engine", "text", "scheduler", "kv", "runner", "models", "platform", "graph", "quant"]
 PACKAGES += ["config", "sampling", "errors", "env", "_version"]
+# An editable installation may come with an import hook of its own, which would find the real package before ours.
+ONLY_PATHS = (
+    "import sys; sys.meta_path[:] = [f for f in sys.meta_path "
+    "if getattr(f, '__name__', '') in ('BuiltinImporter', 'FrozenImporter', 'PathFinder')]; "
+)
 LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
 def lint_imports(config: Path, source: Path | None = None) -> subprocess.CompletedProcess[str]:
-    path = f"import sys; sys.path.insert(0, {str(source)!r}); " if source else ""
+    path = f"{ONLY_PATHS}sys.path.insert(0, {str(source)!r}); " if source else ""
     return subprocess.run(
         [sys.executable, "-c", path + LINT_IMPORTS, str(config), "--no-cache", "--no-logo"],
         cwd=config.parent,
