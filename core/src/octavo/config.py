@@ -69,6 +69,8 @@ class EngineConfig:
             raise ConfigError(f"threads must be at least 1, not {self.threads} (--threads)")
         if self.num_kv_blocks is not None and self.num_kv_blocks < 2:
             raise ConfigError(f"num_kv_blocks must be at least 2 (one is the null block), not {self.num_kv_blocks}")
+        if not all(self.served_model_names):
+            raise ConfigError("a served model needs a name of at least one character (--served-model-name)")
 
 
 def flag(setting: str) -> str:
@@ -83,3 +85,60 @@ def dtype_named(name: str | None, known: Mapping[str, str | None], setting: str)
     if name not in known:
         raise ConfigError(f"{setting} {name!r} is not known; choose {', '.join(known)} ({flag(setting)})")
     return known[name]
+
+
+UNBUILT: Mapping[str, str] = {
+    "api_key": "the server does not authenticate its clients yet",
+    "cpu_offload_gb": "weights stay on the device that runs them",
+    "data_parallel_size": "one engine serves; start several servers behind a balancer",
+    "disable_log_requests": "requests are not logged, so there is nothing to turn off",
+    "disable_log_stats": "no statistics are logged, so there is nothing to turn off",
+    "distributed_executor_backend": "a model runs on one device",
+    "download_dir": "the hub's own cache is used; HF_HOME moves it",
+    "enable_auto_tool_choice": "tools are not built yet",
+    "enable_chunked_prefill": "long prompts are always taken in chunks, as --max-num-batched-tokens allows",
+    "enable_expert_parallel": "a model runs on one device",
+    "enable_lora": "adapters are not built yet",
+    "enforce_eager": "no device graphs are captured, so there is nothing to turn off",
+    "generation_config": "the checkpoint's own generation_config.json is used",
+    "hf_overrides": "the checkpoint's config.json is used as it is",
+    "hf_token": "the hub's client takes it from HF_TOKEN",
+    "kv_transfer_config": "the cache does not move between engines yet",
+    "limit_mm_per_prompt": "only text is supported",
+    "load_format": "safetensors and GGUF are told apart by themselves",
+    "lora_modules": "adapters are not built yet",
+    "max_logprobs": "up to 64 alternatives may be asked for",
+    "num_gpu_blocks_override": "the size of the cache follows from --memory-utilization",
+    "pipeline_parallel_size": "a model runs on one device",
+    "quantization": "weights are served in the format that their checkpoint has",
+    "reasoning_parser": "reasoning parsers are not built yet",
+    "revision": "the hub's default revision is taken; download another one and name its folder",
+    "rope_scaling": "the checkpoint's own is used",
+    "skip_tokenizer_init": "the tokenizer is always loaded",
+    "speculative_config": "speculative decoding is not built yet",
+    "speculative_model": "speculative decoding is not built yet",
+    "swap_space": "a preempted request is computed again rather than swapped out",
+    "tokenizer": "the checkpoint's own tokenizer is used",
+    "tokenizer_mode": "the checkpoint's own tokenizer is used",
+    "tool_call_parser": "tools are not built yet",
+    "trust_remote_code": "no code from a checkpoint is ever run",
+}
+"""Settings that people know from other engines and whose feature is not there, each with what is so instead."""
+
+ALREADY_SO = frozenset({"disable_log_requests", "disable_log_stats", "enable_chunked_prefill", "enforce_eager"})
+"""Those of them that, switched on, ask for what is so anyway."""
+
+_ASKS_FOR_NOTHING: Mapping[str, tuple[object, ...]] = {
+    **dict.fromkeys(ALREADY_SO, (None, False, True)),
+    "enable_chunked_prefill": (None, True),
+    "data_parallel_size": (None, 1),
+    "pipeline_parallel_size": (None, 1),
+}
+
+
+def refuse_unbuilt(name: str, value: object) -> None:
+    """ConfigError for a setting that is not built, unless its value asks for nothing. TypeError for an unknown name."""
+    if name not in UNBUILT:
+        raise TypeError(f"{name!r} is no setting of Octavo")
+    if value not in _ASKS_FOR_NOTHING.get(name, (None, False, "auto")):
+        raise ConfigError(f"{name} is not supported: {UNBUILT[name]}")

@@ -86,12 +86,26 @@ def test_bad_input_is_refused_before_anything_runs(llm: LLM) -> None:
         llm.generate([{"prompt_token_ids": [99999]}], GREEDY)
     with pytest.raises(RequestError, match="prompt_token_ids"):
         llm.generate([{"text": "Hello"}], GREEDY)
+    with pytest.raises(RequestError, match="takes SamplingParams"):
+        llm.generate("Hello", {"temperature": 0})  # type: ignore[arg-type]
+    for messages in ("Hello", ["Hello"], [5], [[{"role": "user", "content": "x"}], "Hello"]):
+        with pytest.raises(RequestError, match="messages are mappings"):
+            llm.chat(messages)  # type: ignore[arg-type]
     assert llm.generate("Hello", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+
+
+def test_a_common_prefix_is_computed_once_and_the_metrics_show_it(llm: LLM) -> None:
+    common = list(range(1000, 1100))
+    before = llm.metrics().kv.prefix_hits
+    outputs = [llm.generate([*common, last], GREEDY, use_tqdm=False)[0] for last in (5, 6)]
+    assert [o.num_cached_tokens for o in outputs] == [0, 96]
+    assert llm.metrics().kv.prefix_hits == before + 96
+    assert llm.metrics().kv.used == 0
 
 
 def test_a_cache_too_small_for_one_sequence_says_how_much_there_is_and_which_knob_to_turn(smollm2_gguf: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"GiB at --memory-utilization .* one sequence of 8192 tokens .*--max-model-len"
+        ConfigError, match=r"[MG]iB at --memory-utilization .* one sequence of 8192 tokens .*--max-model-len"
     ):
         LLM(smollm2_gguf, max_model_len=8192, num_kv_blocks=100)
 

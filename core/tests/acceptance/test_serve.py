@@ -101,6 +101,7 @@ def test_what_cannot_be_served_is_one_clear_line(smollm2_gguf: Path, tmp_path: P
     assert "--swap-space is not supported" in _refused("serve", str(smollm2_gguf), "--swap-space", "4")
     assert "no option --bananas" in _refused("serve", str(smollm2_gguf), "--bananas")
     assert "--block-size" in _refused("serve", str(smollm2_gguf), "--block-size", "48")
+    assert "set 8192 or less" in _refused("serve", str(smollm2_gguf), "--max-model-len", "9000")
     assert "tensor_parallel_size 2 is not supported" in _refused(
         "serve", str(smollm2_gguf), "--tensor-parallel-size", "2"
     )

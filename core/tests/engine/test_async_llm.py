@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from engine.faults import Faulty
-from engine.tiny_engine import TinyEngine, alone, engine, greedy, prompt
+from engine.tiny_engine import BLOCK, TinyEngine, alone, engine, greedy, prompt
 
 from octavo.engine.async_llm import AsyncLLM
 from octavo.engine.client import InProcessClient
 from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.sampling import SamplingParams
+from octavo.scheduler import Request
 from octavo.text import Tokenizer, load_tokenizer
 
 
@@ -97,6 +98,52 @@ async def test_a_refused_request_raises_before_its_first_item(tokenizer: Tokeniz
         await anext(llm.generate([500], greedy(), request_id="bad"))
     assert await running == alone(prompt(1, 9), greedy())
     await llm.close()
+
+
+async def test_what_is_no_prompt_ends_its_own_request_only(tokenizer: Tokenizer) -> None:
+    llm = _serve(engine(), tokenizer)
+    running = asyncio.create_task(_collect(llm, prompt(1, 9), greedy(), "good"))
+    for wrong in (["a", "b"], [1.5], None, {"text": "x"}, [2**70]):
+        with pytest.raises(RequestError):
+            await anext(llm.generate(wrong, greedy()))  # type: ignore[arg-type]
+    assert await running == alone(prompt(1, 9), greedy())
+    await llm.close()
+
+
+async def test_an_exception_while_a_request_is_added_ends_that_request_only(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = engine()
+    llm = _serve(tiny, tokenizer)
+    add = tiny.scheduler.add
+
+    def faulty(request: Request) -> None:
+        if request.id == "bad":
+            raise ZeroDivisionError("planted")
+        add(request)
+
+    monkeypatch.setattr(tiny.scheduler, "add", faulty)
+    running = asyncio.create_task(_collect(llm, prompt(1, 9), greedy(), "good"))
+    with pytest.raises(RequestFailed, match="ZeroDivisionError: planted"):
+        await _collect(llm, prompt(2, 9), greedy(), "bad")
+    assert await running == alone(prompt(1, 9), greedy())
+    await llm.close()
+
+
+async def test_metrics_show_the_waste_of_running_requests(tokenizer: Tokenizer) -> None:
+    llm = _serve(engine(), tokenizer)
+    assert (await llm.metrics()).kv.used == 0
+    streams = [llm.generate(prompt(i, 9 + i), greedy(100), f"r{i}") for i in range(3)]
+    for stream in streams:
+        await anext(stream)
+    seen = await llm.metrics()
+    assert seen.running == 3 and seen.kv.used > 0
+    assert 0 < seen.kv.wasted_slots <= 3 * (BLOCK - 1)
+    for stream in streams:
+        await stream.aclose()
+    await llm.close()
+    with pytest.raises(EngineDead, match="closed"):
+        await llm.metrics()
 
 
 async def test_two_running_requests_cannot_share_an_id(tokenizer: Tokenizer) -> None:

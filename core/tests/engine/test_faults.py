@@ -84,3 +84,13 @@ def test_requests_without_a_seed_differ_and_repeat_with_the_engine_seed() -> Non
     assert run(1) == run(1)
     assert run(1)[0] != run(1)[1]
     assert run(1) != run(2)
+
+
+def test_a_closed_engine_says_so_and_touches_nothing() -> None:
+    tiny = engine()
+    tiny.core.add("running", prompt(1, 9), greedy())
+    tiny.core.close()
+    tiny.core.close()
+    for use in (lambda: tiny.core.add("late", prompt(1, 9), greedy()), tiny.core.step):
+        with pytest.raises(EngineDead, match="the engine was closed"):
+            use()

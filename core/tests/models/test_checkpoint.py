@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import types
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -77,7 +78,9 @@ def offline(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     else:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # the discard port: closed
-        monkeypatch.setattr("time.sleep", lambda seconds: None)  # the hub's client waits between its retries
+        monkeypatch.setattr(
+            "time.sleep", lambda seconds: pytest.fail(f"waited {seconds} s for a hub that is not there")
+        )
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
 
@@ -90,7 +93,9 @@ def test_without_network_an_unknown_id_says_what_was_tried(offline: Path) -> Non
 
 
 def test_without_network_an_unknown_file_is_named(offline: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"owner/name/m\.gguf does not exist here, and cannot be had"):
+    with pytest.raises(
+        CheckpointError, match=r"owner/name/m\.gguf does not exist here, is not in the hub's cache, and cannot"
+    ):
         resolve("owner/name/m.gguf")
 
 
@@ -108,3 +113,21 @@ def test_without_network_the_cache_still_serves(offline: Path, tmp_path: Path) -
     path = resolve("owner/name")
     assert path == cached / "snapshots" / commit
     assert "lm_head.weight" in open_checkpoint(path).names()
+
+
+def _hub_with(monkeypatch: pytest.MonkeyPatch, *files: str) -> None:
+    """A hub where every repository has these files."""
+    siblings = [types.SimpleNamespace(rfilename=name) for name in files]
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: types.SimpleNamespace(siblings=siblings))
+
+
+def test_a_file_that_the_repository_lacks_is_refused_with_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    _hub_with(monkeypatch, "README.md", "b.gguf", "a.gguf")
+    with pytest.raises(CheckpointError, match=r"owner/name has no file m\.gguf .*its GGUF files: a\.gguf, b\.gguf"):
+        resolve("owner/name/m.gguf")
+
+
+def test_a_repository_of_several_gguf_files_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    _hub_with(monkeypatch, "b.gguf", "a.gguf")
+    with pytest.raises(CheckpointError, match=r"several GGUF files; name one, like owner/name/a\.gguf"):
+        resolve("owner/name")

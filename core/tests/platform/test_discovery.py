@@ -33,6 +33,11 @@ def test_an_unavailable_platform_says_why(install: Install, source: Source) -> N
     assert acme.probe.reason == "the driver is not loaded; modprobe acme"
 
 
+def test_a_verdict_is_one_line_whatever_an_exception_says(install: Install, source: Source) -> None:
+    install("acme", "raise RuntimeError('the SDK\\n  gave up\\n')")
+    assert found(discover(), "acme").probe.reason == "RuntimeError: the SDK gave up"
+
+
 NO_HOOKIMPL = "def octavo_platforms():\n    return []\n"
 RETURNS_NOTHING = "from octavo.platform import hookimpl\n@hookimpl\ndef octavo_platforms():\n    pass\n"
 HOOK_RAISES = (

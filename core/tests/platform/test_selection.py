@@ -100,7 +100,7 @@ def test_a_missing_platform_lists_what_is_installed_and_what_is_broken() -> None
         select([HOST, broken("acme-plugin", "ImportError: libacme")], "acme")
     message = str(caught.value)
     assert "platform acme is not installed" in message
-    assert "install its vendor's plugin" in message
+    assert "install its vendor's plugin, by convention: pip install octavo-acme" in message
     assert "installed: host" in message
     assert "acme-plugin (octavo-acme-plugin 1.0): ImportError: libacme" in message
 

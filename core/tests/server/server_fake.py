@@ -139,17 +139,17 @@ class FakeEngine:
     async def generate(
         self,
         prompt: Sequence[int],
-        params: SamplingParams,
+        sampling_params: SamplingParams,
         *,
         request_id: str,
         priority: int = 0,
         cache_salt: str = "",
     ) -> AsyncGenerator[FakeOutput, None]:
-        self.seen.append(Seen(list(prompt), params, request_id, priority, cache_salt))
+        self.seen.append(Seen(list(prompt), sampling_params, request_id, priority, cache_salt))
         self._note(1)
         finished = False
         try:
-            async for item in self._answer(list(prompt), params):
+            async for item in self._answer(list(prompt), sampling_params):
                 finished = item.outputs[-1].finish_reason is not None
                 yield item
         finally:

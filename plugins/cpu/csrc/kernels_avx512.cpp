@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -56,19 +57,70 @@ inline void unpack(const uint8_t* codes, __m512i (&planes)[8]) {
     }
 }
 
+// Where a block of rows finds its activations. As they are stored: right for a few rows.
+struct Stored {
+    const Activations& x;
+    int row;
+
+    const int8_t* codes(int m, int g) const { return x.codes + size_t(row + m) * size_t(x.k) + g * 32; }
+    float scale(int m, int g) const { return x.scales[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
+    float sum(int m, int g) const { return x.sums[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
+    const int32_t* half_sums(int m, int g) const { return x.half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
+};
+
+// Copied into a panel, group by group all rows together, so that one pointer and constant offsets reach everything: with
+// three pointers a row, most of them would have to be loaded themselves.
+struct Panel {
+    static constexpr size_t kScales = kRows * 32, kSums = kScales + kRows * 4, kHalves = kSums + kRows * 4, kStride = kHalves + kRows * 8;
+    const uint8_t* data;
+
+    const int8_t* codes(int m, int g) const { return reinterpret_cast<const int8_t*>(data + size_t(g) * kStride) + m * 32; }
+    float scale(int m, int g) const { return reinterpret_cast<const float*>(data + size_t(g) * kStride + kScales)[m]; }
+    float sum(int m, int g) const { return reinterpret_cast<const float*>(data + size_t(g) * kStride + kSums)[m]; }
+    const int32_t* half_sums(int m, int g) const { return reinterpret_cast<const int32_t*>(data + size_t(g) * kStride + kHalves) + m * 2; }
+};
+
+// A worker's own bytes, 64-byte aligned. (std::vector would put weak symbols into this file, compiled for this instruction set.)
+class Workspace {
+public:
+    ~Workspace() { std::free(data_); }
+    uint8_t* get(size_t bytes) {
+        if (bytes > size_) {
+            std::free(data_);
+            size_ = (bytes + 63) / 64 * 64;
+            data_ = static_cast<uint8_t*>(std::aligned_alloc(64, size_));
+            if (data_ == nullptr) std::abort();  // some kilobytes, in a worker that has nobody to tell
+        }
+        return data_;
+    }
+
+private:
+    uint8_t* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+Panel make_panel(const Activations& x, int row, int rows, int groups, bool halves) {
+    thread_local Workspace workspace;
+    uint8_t* data = workspace.get(size_t(groups) * Panel::kStride);
+    const Stored stored{x, row};
+    for (int g = 0; g < groups; ++g) {
+        uint8_t* group = data + size_t(g) * Panel::kStride;
+        for (int m = 0; m < rows; ++m) {
+            _mm256_store_si256(reinterpret_cast<__m256i*>(group + m * 32), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(stored.codes(m, g))));
+            reinterpret_cast<float*>(group + Panel::kScales)[m] = stored.scale(m, g);
+            reinterpret_cast<float*>(group + Panel::kSums)[m] = stored.sum(m, g);
+            if (halves) std::memcpy(group + Panel::kHalves + m * 8, stored.half_sums(m, g), 8);
+        }
+    }
+    return {data};
+}
+
 // M rows by one tile: each group's codes are unpacked once for all rows.
-template <Packing packing, int M>
-void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, float* y, int ld) {
+template <Packing packing, int M, typename Source>
+void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float* y, int ld) {
     constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
     constexpr size_t bytes = nibbles ? 256 : 512;
-    const int8_t* codes_of[M];
-    const float *scales_of[M], *sums_of[M];
-    for (int m = 0; m < M; ++m) {
-        codes_of[m] = x.codes + size_t(row + m) * size_t(x.k);
-        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
-        sums_of[m] = x.sums + size_t(row + m) * size_t(x.k / 32);
-    }
     __m512 total[M];
     for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
     __m512i planes[8];
@@ -93,13 +145,13 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
             const __m512 scale0 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
             const __m512 scale1 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub2)));
             for (int m = 0; m < M; ++m) {
-                const int32_t* offsets = x.half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2;
+                const int32_t* offsets = x.half_sums(m, g);
                 __m512i dot0 = _mm512_set1_epi32(-offsets[0]), dot1 = _mm512_set1_epi32(-offsets[1]);
                 for (int p = 0; p < 4; ++p) {
-                    dot0 = _mm512_dpbusd_epi32(dot0, planes[p], broadcast_codes(codes_of[m] + g * 32 + p * 4));
-                    dot1 = _mm512_dpbusd_epi32(dot1, planes[p + 4], broadcast_codes(codes_of[m] + g * 32 + 16 + p * 4));
+                    dot0 = _mm512_dpbusd_epi32(dot0, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
+                    dot1 = _mm512_dpbusd_epi32(dot1, planes[p + 4], broadcast_codes(x.codes(m, g) + 16 + p * 4));
                 }
-                const __m512 own = _mm512_set1_ps(scales_of[m][g]);
+                const __m512 own = _mm512_set1_ps(x.scale(m, g));
                 total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot0), _mm512_mul_ps(scale0, own), total[m]);
                 total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), _mm512_mul_ps(scale1, own), total[m]);
             }
@@ -120,15 +172,15 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
                 if constexpr (M < 4) {  // few rows: two chains hide VPDPBUSD's latency, where many rows do it themselves
                     __m512i odd = _mm512_setzero_si512();
                     for (int p = 0; p < 8; p += 2) {
-                        dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes_of[m] + g * 32 + p * 4));
-                        odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(codes_of[m] + g * 32 + p * 4 + 4));
+                        dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
+                        odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(x.codes(m, g) + p * 4 + 4));
                     }
                     dot = _mm512_add_epi32(dot, odd);
                 } else {
-                    for (int p = 0; p < 8; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes_of[m] + g * 32 + p * 4));
+                    for (int p = 0; p < 8; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
                 }
-                total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(scales_of[m][g])), total[m]);
-                total[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(sums_of[m][g]), total[m]);
+                total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(x.scale(m, g))), total[m]);
+                total[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x.sum(m, g)), total[m]);
             }
         }
         codes += super ? bytes : bytes + 64;
@@ -163,27 +215,43 @@ void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, f
 
 // -- any number of rows from blocks of a few fixed sizes -----------------------------------------------------------------------
 
-template <Packing packing, int M>
-void block(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
-    if constexpr (packing == Packing::Bf16) bf16_rows<M>(tile, matrix.inputs, x, row, y, ld);
-    else tile_rows<packing, M>(tile, matrix.inputs / kGroup, x, row, y, ld);
+// Rows from which on copying them into a panel pays.
+constexpr int kPanelRows = 4;
+
+template <int M>
+void bf16_block(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
+    bf16_rows<M>(tile, matrix.inputs, x, row, y, ld);
+}
+
+// `rows` (1 … kRows) rows from `row` on by tiles first … last-1.
+template <Packing packing>
+void rows_by_tiles(const Matrix& matrix, int first, int last, const Activations& x, int row, int rows, float* y, int ld) {
+    const int groups = matrix.inputs / kGroup;
+    const Stored stored{x, row};
+    Panel panel{nullptr};
+    if constexpr (packing != Packing::Bf16)
+        if (rows >= kPanelRows) panel = make_panel(x, row, rows, groups, packing == Packing::U8Super16);
+    for (int t = first; t < last; ++t) {
+        const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
+        float* out = y + size_t(t) * kTile;
+        switch (rows) {
+#define OCTAVO_ROWS(n)                                                                                    \
+    case n:                                                                                               \
+        if constexpr (packing == Packing::Bf16) bf16_block<n>(matrix, tile, x, row, out, ld);             \
+        else if constexpr (n < kPanelRows) tile_rows<packing, n>(tile, groups, stored, row, out, ld);     \
+        else tile_rows<packing, n>(tile, groups, panel, row, out, ld);                                    \
+        break;
+            OCTAVO_ROWS(1) OCTAVO_ROWS(2) OCTAVO_ROWS(3) OCTAVO_ROWS(4) OCTAVO_ROWS(5) OCTAVO_ROWS(6) OCTAVO_ROWS(7) OCTAVO_ROWS(8)
+            OCTAVO_ROWS(9) OCTAVO_ROWS(10) OCTAVO_ROWS(11) OCTAVO_ROWS(12) OCTAVO_ROWS(13) OCTAVO_ROWS(14) OCTAVO_ROWS(15) OCTAVO_ROWS(16)
+#undef OCTAVO_ROWS
+            default: break;
+        }
+    }
 }
 
 template <Packing packing>
 void matmul_as(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
-    for (int t = first; t < last; ++t) {
-        const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
-        float* out = y + size_t(t) * kTile;
-        int row = 0;
-        for (; rows - row >= kRows; row += kRows) block<packing, kRows>(matrix, tile, x, row, out, ld);
-        switch (rows - row) {  // the rest in one pass, so that the tile is read once more at most
-#define OCTAVO_REST(n) case n: block<packing, n>(matrix, tile, x, row, out, ld); break;
-            OCTAVO_REST(1) OCTAVO_REST(2) OCTAVO_REST(3) OCTAVO_REST(4) OCTAVO_REST(5) OCTAVO_REST(6) OCTAVO_REST(7) OCTAVO_REST(8)
-            OCTAVO_REST(9) OCTAVO_REST(10) OCTAVO_REST(11) OCTAVO_REST(12) OCTAVO_REST(13) OCTAVO_REST(14) OCTAVO_REST(15)
-#undef OCTAVO_REST
-            default: break;
-        }
-    }
+    for (int row = 0; row < rows; row += kRows) rows_by_tiles<packing>(matrix, first, last, x, row, std::min(kRows, rows - row), y, ld);
 }
 
 void matmul(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
@@ -351,32 +419,43 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 
 // -- attention -----------------------------------------------------------------------------------------------------------------
 
-// Scores of V queries against 16 positions.
-template <int V>
-void scores16(const uint16_t* keys, const uint32_t* queries, int pairs, float* scores) {
-    __m512 total[V];
-    for (int v = 0; v < V; ++v) total[v] = _mm512_setzero_ps();
+// Scores of V queries against P parts of 16 positions: with two parts a broadcast query serves two products.
+template <int V, int P>
+void score_parts(const uint16_t* const* keys, const uint32_t* queries, int pairs, float* scores) {
+    __m512 total[P][V];
+    for (int p = 0; p < P; ++p)
+        for (int v = 0; v < V; ++v) total[p][v] = _mm512_setzero_ps();
     for (int pair = 0; pair < pairs; ++pair) {
-        const __m512bh key = __m512bh(_mm512_loadu_si512(keys + pair * 32));
-        for (int v = 0; v < V; ++v)
-            total[v] = _mm512_dpbf16_ps(total[v], key, broadcast_pair(int32_t(queries[v * pairs + pair])));
+        __m512bh key[P];
+        for (int p = 0; p < P; ++p) key[p] = __m512bh(_mm512_loadu_si512(keys[p] + pair * 32));
+        for (int v = 0; v < V; ++v) {
+            const __m512bh query = broadcast_pair(int32_t(queries[v * pairs + pair]));
+            for (int p = 0; p < P; ++p) total[p][v] = _mm512_dpbf16_ps(total[p][v], key[p], query);
+        }
     }
-    for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + v * kSpan, total[v]);
+    for (int p = 0; p < P; ++p)
+        for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + v * kSpan + p * 16, total[p][v]);
 }
 
-// out[V][64] of one slice of the head += weights (pairs of bf16) x values.
+template <int P>
+void score_all(const uint16_t* const* keys, const uint32_t* queries, int pairs, int vectors, float* scores) {
+    int v = 0;
+    for (; vectors - v >= 6; v += 6) score_parts<6, P>(keys, queries + v * pairs, pairs, scores + v * kSpan);
+    for (; vectors - v >= 3; v += 3) score_parts<3, P>(keys, queries + v * pairs, pairs, scores + v * kSpan);
+    for (; v < vectors; ++v) score_parts<1, P>(keys, queries + v * pairs, pairs, scores + v * kSpan);
+}
+
+// out[V][16 Z] of one slice of the head += weights (pairs of bf16) x values, over pairs first … last-1 of a span.
 template <int V, int Z>
-void mix(const AttentionUnit& unit, int start, int first_pair, int last_pair, bool odd_end, const uint32_t* weights, int slice, float* out) {
+void mix(const uint16_t* const* values, int dim, int first, int last, bool odd_end, const uint32_t* weights, int slice, float* out) {
     __m512 total[V][Z];
     for (int v = 0; v < V; ++v)
-        for (int z = 0; z < Z; ++z) total[v][z] = _mm512_loadu_ps(out + v * unit.head_dim + slice + z * 16);
-    const int half_block = unit.block_size / 2;
-    for (int pair = first_pair; pair < last_pair; ++pair) {
-        const int at = start / 2 + pair;
-        const uint16_t* values = unit.values + unit.block_stride * unit.table[at / half_block] + size_t(at % half_block) * size_t(unit.head_dim) * 2 + slice * 2;
+        for (int z = 0; z < Z; ++z) total[v][z] = _mm512_loadu_ps(out + v * dim + slice + z * 16);
+    for (int pair = first; pair < last; ++pair) {
+        const uint16_t* at = values[pair / 8] + size_t(pair % 8) * size_t(dim) * 2 + slice * 2;
         __m512i value[Z];
-        for (int z = 0; z < Z; ++z) value[z] = _mm512_loadu_si512(values + z * 32);
-        if (odd_end && pair == last_pair - 1)  // the second position is not written yet: whatever is there must not touch the sum
+        for (int z = 0; z < Z; ++z) value[z] = _mm512_loadu_si512(at + z * 32);
+        if (odd_end && pair == last - 1)  // the second position is not written yet: whatever is there must not touch the sum
             for (int z = 0; z < Z; ++z) value[z] = _mm512_and_si512(value[z], _mm512_set1_epi32(0xffff));
         for (int v = 0; v < V; ++v) {
             const __m512bh weight = broadcast_pair(int32_t(weights[v * (kSpan / 2) + pair]));
@@ -384,15 +463,21 @@ void mix(const AttentionUnit& unit, int start, int first_pair, int last_pair, bo
         }
     }
     for (int v = 0; v < V; ++v)
-        for (int z = 0; z < Z; ++z) _mm512_storeu_ps(out + v * unit.head_dim + slice + z * 16, total[v][z]);
+        for (int z = 0; z < Z; ++z) _mm512_storeu_ps(out + v * dim + slice + z * 16, total[v][z]);
 }
 
 template <int V>
-void mix_head(const AttentionUnit& unit, int start, int first_pair, int last_pair, bool odd_end, const uint32_t* weights, float* out) {
+void mix_head(const uint16_t* const* values, int dim, int first, int last, bool odd_end, const uint32_t* weights, float* out) {
     int slice = 0;
-    for (; unit.head_dim - slice >= 64; slice += 64) mix<V, 4>(unit, start, first_pair, last_pair, odd_end, weights, slice, out);
-    for (; slice < unit.head_dim; slice += 16) mix<V, 1>(unit, start, first_pair, last_pair, odd_end, weights, slice, out);
+    for (; dim - slice >= 64; slice += 64) mix<V, 4>(values, dim, first, last, odd_end, weights, slice, out);
+    for (; slice < dim; slice += 16) mix<V, 1>(values, dim, first, last, odd_end, weights, slice, out);
 }
+
+// With few queries attention waits for memory, and where the next block lies only the table knows: fetch the values of this part, and the
+// keys of the next.
+constexpr int kFewVectors = 6;
+
+inline void prefetch_halves(const uint16_t* at, size_t count) { prefetch(reinterpret_cast<const uint8_t*>(at), count * 2); }
 
 void attention(const AttentionUnit& unit, float* scratch) {
     const int dim = unit.head_dim, pairs = dim / 2, vectors = unit.vectors;
@@ -414,13 +499,21 @@ void attention(const AttentionUnit& unit, float* scratch) {
     const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
     for (int start = low / kSpan * kSpan; start <= high; start += kSpan) {
         const int first16 = std::max(0, (low - start) / 16), last16 = std::min(kSpan / 16, (high - start) / 16 + 1);
+        const uint16_t *keys[kSpan / 16], *values[kSpan / 16];
         for (int part = first16; part < last16; ++part) {
             const int position = start + part * 16;
-            const uint16_t* keys = unit.keys + unit.block_stride * unit.table[position / unit.block_size] + size_t(position % unit.block_size) * size_t(dim);
-            int v = 0;
-            for (; vectors - v >= 6; v += 6) scores16<6>(keys, queries + v * pairs, pairs, scores + v * kSpan + part * 16);
-            for (; vectors - v >= 3; v += 3) scores16<3>(keys, queries + v * pairs, pairs, scores + v * kSpan + part * 16);
-            for (; v < vectors; ++v) scores16<1>(keys, queries + v * pairs, pairs, scores + v * kSpan + part * 16);
+            const int64_t at = unit.block_stride * unit.table[position / unit.block_size] + int64_t(position % unit.block_size) * dim;
+            keys[part] = unit.keys + at;
+            values[part] = unit.values + at;
+        }
+        for (int part = first16; part < last16; part += 2) {
+            const int count = std::min(2, last16 - part);
+            if (vectors <= kFewVectors) {
+                for (int p = part; p < part + count; ++p) prefetch_halves(values[p], size_t(dim) * 16);
+                for (int p = part + 2; p < std::min(part + 4, last16); ++p) prefetch_halves(keys[p], size_t(dim) * 16);
+            }
+            if (count == 2) score_all<2>(keys + part, queries, pairs, vectors, scores + part * 16);
+            else score_all<1>(keys + part, queries, pairs, vectors, scores + part * 16);
         }
         for (int v = 0; v < vectors; ++v) {
             float* own = scores + v * kSpan;
@@ -456,9 +549,9 @@ void attention(const AttentionUnit& unit, float* scratch) {
         const int first_pair = first16 * 8, last_pair = (end + 1) / 2;
         const bool odd_end = end % 2 != 0;
         int v = 0;
-        for (; vectors - v >= 6; v += 6) mix_head<6>(unit, start, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
-        for (; vectors - v >= 3; v += 3) mix_head<3>(unit, start, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
-        for (; v < vectors; ++v) mix_head<1>(unit, start, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
+        for (; vectors - v >= 6; v += 6) mix_head<6>(values, dim, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
+        for (; vectors - v >= 3; v += 3) mix_head<3>(values, dim, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
+        for (; v < vectors; ++v) mix_head<1>(values, dim, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
     }
     for (int v = 0; v < vectors; ++v)
         for (int d = 0; d < dim; d += 16)

@@ -15,25 +15,35 @@ namespace octavo {
 
 // -- the block pool ------------------------------------------------------------------------------------------------------------
 
-KVStore::KVStore(int slots_, int blocks_, int block_size_, int kv_heads_, int head_dim_)
-    : slots(slots_), blocks(blocks_), block_size(block_size_), kv_heads(kv_heads_), head_dim(head_dim_) {
-    block_ = size_t(kv_heads) * head_stride();
-    tensor_ = block_ * size_t(blocks);
-    bytes_ = std::max<size_t>(tensor_ * size_t(2 * slots) * sizeof(uint16_t), 1);
-    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    base_ = static_cast<uint16_t*>(memory);
+Pages::Pages(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ == MAP_FAILED) {
+        data_ = nullptr;
+        throw std::bad_alloc();
+    }
 #ifdef MADV_HUGEPAGE
-    madvise(memory, bytes_, MADV_HUGEPAGE);  // a token's parts lie in many small pages otherwise; a refusal changes nothing but speed
+    madvise(data_, bytes_, MADV_HUGEPAGE);  // a refusal changes nothing but speed
 #endif
 }
 
-KVStore::~KVStore() { munmap(base_, bytes_); }
+Pages::~Pages() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+Pages& Pages::operator=(Pages&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+KVStore::KVStore(int slots_, int blocks_, int block_size_, int kv_heads_, int head_dim_)
+    : slots(slots_), blocks(blocks_), block_size(block_size_), kv_heads(kv_heads_), head_dim(head_dim_), part_(size_t(kv_heads_) * head_stride()),
+      pages_(size_t(blocks_) * block_stride() * sizeof(uint16_t)) {}
 
 void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch) {
     const size_t block = size_t(at / block_size), offset = size_t(at % block_size), dim = size_t(head_dim);
     for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim) {
-        const size_t base = block * block_ + size_t(head) * head_stride();
+        const size_t base = block * block_stride() + size_t(head) * head_stride();
         uint16_t* k = keys(slot) + base + offset / 16 * dim * 16 + offset % 16 * 2;
         kernels.to_bf16(key, head_dim, scratch);
         for (size_t d = 0; d < dim; d += 2) std::memcpy(k + d * 16, scratch + d, 4);
@@ -46,8 +56,8 @@ void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* k
 void KVStore::read(int slot, int64_t at, float* key, float* value) const {
     const size_t block = size_t(at / block_size), offset = size_t(at % block_size), dim = size_t(head_dim);
     for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim) {
-        const uint16_t* k = keys(slot) + block * block_ + size_t(head) * head_stride() + offset / 16 * dim * 16 + offset % 16 * 2;
-        const uint16_t* v = values(slot) + block * block_ + size_t(head) * head_stride() + offset / 2 * dim * 2 + offset % 2;
+        const uint16_t* k = keys(slot) + block * block_stride() + size_t(head) * head_stride() + offset / 16 * dim * 16 + offset % 16 * 2;
+        const uint16_t* v = values(slot) + block * block_stride() + size_t(head) * head_stride() + offset / 2 * dim * 2 + offset % 2;
         for (size_t d = 0; d < dim; ++d) {
             key[d] = from_bf16(k[d / 2 * 32 + d % 2]);
             value[d] = from_bf16(v[d * 2]);
@@ -56,9 +66,8 @@ void KVStore::read(int slot, int64_t at, float* key, float* value) const {
 }
 
 void KVStore::copy_block(int source, int destination) {
-    for (int tensor = 0; tensor < 2 * slots; ++tensor)
-        std::memcpy(base_ + size_t(tensor) * tensor_ + size_t(destination) * block_, base_ + size_t(tensor) * tensor_ + size_t(source) * block_,
-                    block_ * sizeof(uint16_t));
+    uint16_t* const base = pages_.as<uint16_t>();
+    std::memcpy(base + size_t(destination) * block_stride(), base + size_t(source) * block_stride(), block_stride() * sizeof(uint16_t));
 }
 
 // -- the model -----------------------------------------------------------------------------------------------------------------
@@ -90,10 +99,9 @@ void Model::reserve(int tokens) {
     reserved_ = tokens;
     size_t total = 0;
     for (size_t b = 0; b < buffer_widths.size(); ++b) total += size_t(stride(int(b))) * size_t(tokens);
-    arena_.assign(total + 16, 0.0f);
+    arena_ = Pages(total * sizeof(float));
     buffers_.clear();
-    // 64-byte aligned rows: strides are multiples of 16 floats, so aligning the first is enough.
-    float* at = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(arena_.data()) + 63) / 64 * 64);
+    float* at = arena_.as<float>();  // rows are 64-byte aligned: strides are multiples of 16 floats
     for (size_t b = 0; b < buffer_widths.size(); ++b) {
         buffers_.push_back(at);
         at += size_t(stride(int(b))) * size_t(tokens);

@@ -11,18 +11,36 @@
 
 namespace octavo {
 
-// The block pool. Per layer slot one key and one value tensor of bf16, in the layouts of AttentionUnit: a block holds its KV heads one
-// after the other. Memory is mapped, not touched, so that a large pool costs what is used of it.
+// Zeroed memory that takes space only where it is touched, in huge pages where the system has them: what an activation or a token writes
+// lies scattered over many small ones otherwise.
+class Pages {
+public:
+    Pages() = default;
+    explicit Pages(size_t bytes);  // std::bad_alloc if there is no address space
+    ~Pages();
+    Pages(Pages&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+    Pages& operator=(Pages&& other) noexcept;
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+
+    template <typename T>
+    T* as() const { return static_cast<T*>(data_); }
+
+private:
+    void* data_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+// The block pool. A block lies in one piece: for each layer slot its keys, then its values, bf16, one KV head after the other in the layouts
+// of AttentionUnit.
 class KVStore {
 public:
     KVStore(int slots, int blocks, int block_size, int kv_heads, int head_dim);
-    ~KVStore();
-    KVStore(const KVStore&) = delete;
-    KVStore& operator=(const KVStore&) = delete;
 
-    uint16_t* keys(int slot) const { return base_ + size_t(2 * slot) * tensor_; }
-    uint16_t* values(int slot) const { return base_ + size_t(2 * slot + 1) * tensor_; }
-    size_t block_stride() const { return block_; }
+    // Of block 0; those of block b lie b * block_stride() elements further.
+    uint16_t* keys(int slot) const { return pages_.as<uint16_t>() + size_t(2 * slot) * part_; }
+    uint16_t* values(int slot) const { return pages_.as<uint16_t>() + size_t(2 * slot + 1) * part_; }
+    size_t block_stride() const { return size_t(2 * slots) * part_; }
     size_t head_stride() const { return size_t(block_size) * size_t(head_dim); }
 
     // Write one token's keys and values, [kv_heads][head_dim] each; `scratch` has head_dim elements.
@@ -33,10 +51,8 @@ public:
     const int slots, blocks, block_size, kv_heads, head_dim;
 
 private:
-    size_t block_;   // elements of one block in one tensor
-    size_t tensor_;  // elements of one tensor
-    uint16_t* base_ = nullptr;
-    size_t bytes_ = 0;
+    size_t part_;  // elements of one block's keys, or values, in one slot
+    Pages pages_;
 };
 
 enum class Op : int { Embed, RmsNorm, Quantise, Linear, Rope, WriteKV, Attention, Gated, Add, Mul, Scale, Softcap, TakeRows, Bias };
@@ -135,7 +151,7 @@ private:
     std::shared_ptr<Pool> pool_;
     const Kernels* kernels_;
     int reserved_ = 0;
-    std::vector<float> arena_;
+    Pages arena_;
     std::vector<float*> buffers_;
     std::vector<int8_t> codes_;
     std::vector<float> scales_, sums_;

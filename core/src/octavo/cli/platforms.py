@@ -11,7 +11,7 @@ from rich.table import Table
 
 from octavo.errors import PlatformError
 from octavo.platform import Rank
-from octavo.platform.discovery import discover, select
+from octavo.platform.discovery import default, discover, select
 
 _COLOURS = {"available": "green", "unavailable": "yellow", "broken": "red"}
 
@@ -63,7 +63,7 @@ def _list() -> None:
         console.print("No platform plugin is installed; install one: pip install 'octavo[PLATFORM]'", markup=False)
         return
     try:
-        chosen, why_not = select(found).info.name, ""
+        chosen, why_not = default(found).name, ""
     except PlatformError as error:
         chosen, why_not = None, str(error)
     table = Table(box=None, padding=(0, 2, 0, 0))

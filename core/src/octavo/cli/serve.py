@@ -7,32 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, dtype_named
+from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, dtype_named, flag
 from octavo.errors import ConfigError
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Options we do not know reach `_refuse_unbuilt`, which has a better answer for some of them."""
-
-UNBUILT = {
-    "--api-key": "the server does not authenticate its clients yet",
-    "--cpu-offload-gb": "weights stay on the device that runs them",
-    "--data-parallel-size": "one engine serves; start several servers behind a balancer",
-    "--enable-auto-tool-choice": "tools are not built yet",
-    "--enable-lora": "adapters are not built yet",
-    "--kv-transfer-config": "the cache does not move between engines yet",
-    "--load-format": "safetensors and GGUF are told apart by themselves",
-    "--lora-modules": "adapters are not built yet",
-    "--pipeline-parallel-size": "a model runs on one device",
-    "--quantization": "weights are served in the format that their checkpoint has",
-    "--reasoning-parser": "reasoning parsers are not built yet",
-    "--revision": "the hub's default revision is taken; download another one and name its folder",
-    "--speculative-config": "speculative decoding is not built yet",
-    "--swap-space": "a preempted request is computed again rather than swapped out",
-    "--tokenizer": "the checkpoint's own tokenizer is used",
-    "--tool-call-parser": "tools are not built yet",
-    "--trust-remote-code": "no code from a checkpoint is ever run",
-}
-"""Flags that people type for other engines and whose feature is not there, each with what is so instead."""
+"""Options we do not know reach `_model_of`, which has a better answer for some of them."""
 
 _DTYPE_HELP = f"{', '.join(DTYPES)}."
 
@@ -76,7 +55,7 @@ def serve(
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
-    _refuse_unbuilt(context.args)
+    model = _model_of([model, *context.args])
     config = EngineConfig(
         model=model,
         platform=platform,
@@ -127,8 +106,8 @@ def serve(
 
 def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:
     """One line on what an engine was started with."""
-    tokens = (blocks - 1) * block_size
-    return f"Running on {platform}: up to {rows} sequences of up to {context} tokens, a KV cache of {tokens} tokens"
+    cache = f"{blocks - 1} blocks of {block_size} tokens"  # one is the null block
+    return f"Running on {platform}: up to {rows} sequences of up to {context} tokens, a KV cache of {cache}"
 
 
 def _policy(name: str) -> Literal["fcfs", "priority"]:
@@ -148,13 +127,20 @@ def _read_template(path: Path | None) -> str | None:
         raise ConfigError(f"the chat template {path} cannot be read: {error} (--chat-template)") from error
 
 
-def _refuse_unbuilt(extra: list[str]) -> None:
-    """ConfigError for what is left on the command line: a flag we know of, or a mistake."""
-    for word in extra:
+def _model_of(words: list[str]) -> str:
+    """MODEL, among the words that no option took. ConfigError for a flag that is not built, or a mistake.
+
+    An unknown flag may stand before MODEL, where typer takes the flag for it.
+    """
+    harmless = {flag(name) for name in ALREADY_SO}
+    unbuilt = {flag(name): instead for name, instead in UNBUILT.items()}
+    words = [word for word in words if word not in harmless]
+    for word in words:
         name = word.split("=", 1)[0]
-        if name in UNBUILT:
-            raise ConfigError(f"{name} is not supported: {UNBUILT[name]}")
+        if name in unbuilt:
+            raise ConfigError(f"{name} is not supported: {unbuilt[name]}")
         if name.startswith("-"):
             raise ConfigError(f"there is no option {name}; see: octavo serve --help")
-    if extra:
-        raise ConfigError(f"serve takes one MODEL; what is {extra[0]!r}?")
+    if len(words) != 1:
+        raise ConfigError(f"serve takes one MODEL; what is {words[1]!r}?" if words else "serve needs a MODEL")
+    return words[0]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
 from octavo.engine.outputs import RequestDelta, RequestState
+from octavo.engine.prompts import Prompt, prompt_ids
 from octavo.engine.startup import Started, start
 from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.platform import Progress
 from octavo.sampling import SamplingParams
-from octavo.scheduler import TokenEvent
+from octavo.scheduler import SchedulerMetrics, TokenEvent
 from octavo.text import Tokenizer
 
 
@@ -67,10 +68,10 @@ class AsyncLLM:
 
     async def generate(
         self,
-        prompt: str | Sequence[int],
-        params: SamplingParams,
-        *,
+        prompt: Prompt,
+        sampling_params: SamplingParams,
         request_id: str | None = None,
+        *,
         priority: int = 0,
         cache_salt: str = "",
     ) -> AsyncGenerator[RequestDelta, None]:
@@ -80,9 +81,10 @@ class AsyncLLM:
         the engine ended a choice, EngineDead if the engine stopped. Leaving the stream early aborts the request and
         frees its blocks.
         """
-        ids = tuple(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
-        request = EngineRequest(request_id or f"request-{next(self._numbers)}", ids, params, priority, cache_salt)
-        state = RequestState(request.id, ids, params, self.tokenizer)
+        ids = prompt_ids(prompt, self.tokenizer)
+        name = request_id or f"request-{next(self._numbers)}"
+        request = EngineRequest(name, ids, sampling_params, priority, cache_salt)
+        state = RequestState(name, ids, sampling_params, self.tokenizer)
         events = self._open(request)
         finished = False
         try:
@@ -133,6 +135,10 @@ class AsyncLLM:
         if events.dead is not None:
             for stream in self._streams.values():
                 stream.put_nowait(EngineDead(events.dead))
+
+    async def metrics(self) -> SchedulerMetrics:
+        """Requests, preemptions, prefix hits, blocks and wasted slots, between two steps. Raises EngineDead."""
+        return await asyncio.wrap_future(self._client.metrics())
 
     async def health(self) -> None:
         """Return if the engine serves. Raises EngineDead otherwise."""

@@ -6,16 +6,22 @@ same face.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from octavo.engine.core import EngineCore
-from octavo.errors import EngineDead, OctavoError, RequestError
+from octavo.errors import EngineDead, EngineError, OctavoError, RequestError, RequestFailed
 from octavo.sampling import SamplingParams
-from octavo.scheduler import TokenEvent
+from octavo.scheduler import SchedulerMetrics, TokenEvent
+
+_logger = logging.getLogger(__name__)
+
+_CLOSED = "the engine was closed"
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,8 @@ class EngineEvents:
     """What an engine tells its front end, a batch at a time."""
 
     tokens: list[TokenEvent] = field(default_factory=list)
-    refused: list[tuple[str, RequestError]] = field(default_factory=list)
-    """Requests that were not taken, each with the reason."""
+    refused: list[tuple[str, RequestError | EngineError]] = field(default_factory=list)
+    """Requests that were not taken, each with the reason: RequestError, or RequestFailed where an exception hit it."""
     dead: str | None = None
     """Why the engine stopped; nothing follows."""
 
@@ -61,6 +67,9 @@ class EngineClient(Protocol):
     def abort(self, request_id: str, index: int | None = None) -> None:
         """End a request, or one of its choices, and free its blocks; no event tells of it. Unknown ids are ignored."""
 
+    def metrics(self) -> Future[SchedulerMetrics]:
+        """A snapshot, taken between two steps. The future raises EngineDead if the engine stops before that."""
+
     def health(self) -> str | None:
         """``None`` while the engine serves, else why it does not."""
 
@@ -74,6 +83,15 @@ class _Abort:
     index: int | None
 
 
+@dataclass(frozen=True)
+class _Metrics:
+    answer: Future[SchedulerMetrics]
+
+
+_Command: TypeAlias = EngineRequest | _Abort | _Metrics | None
+"""None: stop."""
+
+
 class InProcessClient:
     """Runs an `EngineCore` in a thread of this process.
 
@@ -82,7 +100,7 @@ class InProcessClient:
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._inbox: queue.SimpleQueue[EngineRequest | _Abort | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._dead: str | None = None
         self._thread: threading.Thread | None = None
 
@@ -102,6 +120,17 @@ class InProcessClient:
         """See `EngineClient.abort`."""
         self._inbox.put(_Abort(request_id, index))
 
+    def metrics(self) -> Future[SchedulerMetrics]:
+        """See `EngineClient.metrics`."""
+        command = _Metrics(Future())
+        if self._thread is None:
+            command.answer.set_result(self._core.metrics())
+            return command.answer
+        self._inbox.put(command)
+        if self._dead is not None:  # the thread may have looked into the inbox for the last time
+            self._refuse_metrics()
+        return command.answer
+
     def health(self) -> str | None:
         """See `EngineClient.health`."""
         return self._dead
@@ -111,7 +140,7 @@ class InProcessClient:
         if self._thread is not None and self._thread.is_alive():
             self._inbox.put(None)
             self._thread.join()
-        self._dead = self._dead or "the engine was closed"
+        self._dead = self._dead or _CLOSED
         self._core.close()
 
     def _run(self, listener: Listener) -> None:
@@ -123,10 +152,23 @@ class InProcessClient:
         except Exception as error:  # noqa: BLE001 - the last resort of the engine's thread: whoever waits must hear of it
             self._dead = f"{type(error).__name__}: {error}" if not isinstance(error, OctavoError) else str(error)
             listener(EngineEvents(dead=self._dead))
+        finally:
+            self._dead = self._dead or _CLOSED
+            self._refuse_metrics()
+
+    def _refuse_metrics(self) -> None:
+        """Answer what is left in the inbox of a dead engine; only metrics wait for an answer."""
+        while True:
+            try:
+                command = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(command, _Metrics):
+                command.answer.set_exception(EngineDead(self._dead or _CLOSED))
 
     def _take_commands(self, listener: Listener) -> bool:
         """Obey what has come in; wait for more if there is nothing to do. False: stop."""
-        refused: list[tuple[str, RequestError]] = []
+        refused: list[tuple[str, RequestError | EngineError]] = []
         goes_on = True
         while goes_on and (not self._inbox.empty() or not self._core.has_work):
             if refused and self._inbox.empty():  # about to sleep: what is known goes out first
@@ -136,12 +178,14 @@ class InProcessClient:
             listener(EngineEvents(refused=refused))
         return goes_on
 
-    def _obey(self, command: EngineRequest | _Abort | None, refused: list[tuple[str, RequestError]]) -> bool:
+    def _obey(self, command: _Command, refused: list[tuple[str, RequestError | EngineError]]) -> bool:
         match command:
             case None:
                 return False
             case _Abort(request_id, index):
                 self._core.abort(request_id, index)
+            case _Metrics(answer):
+                answer.set_result(self._core.metrics())
             case EngineRequest():
                 try:
                     self._core.add(
@@ -149,4 +193,7 @@ class InProcessClient:
                     )
                 except RequestError as error:
                     refused.append((command.id, error))
+                except Exception as error:  # this request's own: its neighbours go on
+                    _logger.exception("request %s could not be added", command.id)
+                    refused.append((command.id, RequestFailed(f"{type(error).__name__}: {error}")))
         return True

@@ -41,6 +41,7 @@ class EngineCore:
         self._eos_ids = eos_ids
         self._seed = seed
         self._added = 0
+        self._closed = False
 
     @property
     def has_work(self) -> bool:
@@ -55,6 +56,8 @@ class EngineCore:
         self, id: str, prompt: Sequence[int], params: SamplingParams, priority: int = 0, cache_salt: str = ""
     ) -> None:
         """Queue a request. Raises RequestError if it can never be served, QueueFull if there is no room now."""
+        if self._closed:
+            raise EngineDead("the engine was closed")
         self._check(prompt, params)
         seed = params.seed
         if seed is None:
@@ -87,6 +90,8 @@ class EngineCore:
         An exception in a step ends only the requests that cause it: the step is run again row by row, and a row that
         fails alone ends with an error. Raises EngineDead if the device is ill.
         """
+        if self._closed:  # a step would touch memory that is gone
+            raise EngineDead("the engine was closed")
         plan = self._scheduler.schedule()
         if plan is None:
             return []
@@ -133,6 +138,9 @@ class EngineCore:
             raise EngineDead(f"the device stopped: {illness}") from error
 
     def close(self) -> None:
-        """Free the cache and the device."""
+        """Free the cache and the device; nothing runs after it. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         self._kv.close()
         self._device.close()

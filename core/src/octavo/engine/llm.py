@@ -9,20 +9,19 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, dtype_named
+from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, dtype_named, refuse_unbuilt
 from octavo.engine.core import EngineCore
 from octavo.engine.outputs import ChoiceDelta, RequestDelta, RequestState
 from octavo.engine.progress import prompts_progress, startup_progress
+from octavo.engine.prompts import Prompt, as_batch, prompt_ids, prompt_text
 from octavo.engine.startup import start
 from octavo.errors import RequestError, RequestFailed
 from octavo.runner import TokenLogprobs
 from octavo.sampling import SamplingParams
+from octavo.scheduler import SchedulerMetrics
 from octavo.text import Tokenizer
-
-Prompt: TypeAlias = str | Mapping[str, Any]
-"""A text, ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,8 @@ class LLM:
             print(output.outputs[0].text)
 
     ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
-    Raises ConfigError, CheckpointError or PlatformError.
+    ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
+    sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
     """
 
     def __init__(
@@ -93,7 +93,10 @@ class LLM:
         num_kv_blocks: int | None = None,
         threads: int | None = None,
         seed: int = 0,
+        **unbuilt: Any,
     ) -> None:
+        for name, value in unbuilt.items():
+            refuse_unbuilt(name, value)
         settings = Settings(
             dtype=dtype_named(dtype, DTYPES, "dtype"),
             kv_cache_dtype=dtype_named(kv_cache_dtype, KV_DTYPES, "kv_cache_dtype"),
@@ -134,11 +137,11 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete the prompts, all at once, and return their outputs in order.
 
-        ``sampling_params`` is one for all or one for each. ``use_tqdm`` shows progress on a terminal. Raises
-        RequestError, before anything runs, if one of them cannot be served, and RequestFailed if the engine failed
-        at one.
+        A list of integers is one prompt, given as its token ids. ``sampling_params`` is one for all or one for each.
+        ``use_tqdm`` shows progress on a terminal. Raises RequestError, before anything runs, if one of them cannot be
+        served, and RequestFailed if the engine failed at one.
         """
-        batch = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
+        batch = as_batch(prompts)
         params = _per_prompt(sampling_params, len(batch))
         priorities = _priorities(priority, len(batch))
         states = [self._state(prompt, p) for prompt, p in zip(batch, params, strict=True)]
@@ -157,16 +160,15 @@ class LLM:
         self,
         messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        *,
         use_tqdm: bool = True,
+        *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, or a list of them, through the model's chat template. As `generate` otherwise."""
-        conversations: Any = [messages] if not messages or isinstance(messages[0], Mapping) else messages
         prompts: list[Prompt] = []
-        for conversation in conversations:
+        for conversation in _conversations(messages):
             ids = self._tokenizer.apply_chat_template(
                 [dict(message) for message in conversation],
                 add_generation_prompt=add_generation_prompt,
@@ -176,24 +178,19 @@ class LLM:
             prompts.append({"prompt_token_ids": ids})
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
+    def metrics(self) -> SchedulerMetrics:
+        """What the scheduler and the KV cache have done so far: preemptions, prefix hits, blocks, wasted slots."""
+        return self._core.metrics()
+
     def close(self) -> None:
-        """Free the model and its cache. The object is not used again."""
+        """Free the model and its cache. Whoever asks for more is told so with EngineDead."""
         self._core.close()
 
     # -- inside ---------------------------------------------------------------------------------
 
     def _state(self, prompt: Prompt, params: SamplingParams) -> RequestState:
-        if isinstance(prompt, str):
-            ids = self._tokenizer.encode(prompt)
-        elif "prompt_token_ids" in prompt:
-            ids = [int(token) for token in prompt["prompt_token_ids"]]
-        elif "prompt" in prompt:
-            ids = self._tokenizer.encode(prompt["prompt"])
-        else:
-            raise RequestError(
-                f"a prompt has prompt or prompt_token_ids, not {', '.join(prompt) or 'nothing'}", param="prompt"
-            )
-        return RequestState(str(next(self._numbers)), tuple(ids), params, self._tokenizer)
+        ids = prompt_ids(prompt, self._tokenizer)
+        return RequestState(str(next(self._numbers)), ids, params, self._tokenizer)
 
     def _add(self, states: Sequence[RequestState], priorities: Sequence[int]) -> None:
         """All or none."""
@@ -233,10 +230,9 @@ class _Building:
     """A RequestOutput while its deltas come in."""
 
     def __init__(self, state: RequestState, prompt: Prompt) -> None:
-        text = prompt if isinstance(prompt, str) else prompt.get("prompt")
         choices = [CompletionOutput(i) for i in range(state.params.n)]
         self.state = state
-        self.output = RequestOutput(state.id, text, list(state.prompt_token_ids), choices)
+        self.output = RequestOutput(state.id, prompt_text(prompt), list(state.prompt_token_ids), choices)
 
     def add(self, delta: RequestDelta, tokenizer: Tokenizer) -> None:
         output = self.output
@@ -265,11 +261,25 @@ def _named(logprobs: TokenLogprobs, tokenizer: Tokenizer) -> dict[int, Logprob]:
     return chosen
 
 
+def _conversations(messages: Any) -> list[Sequence[Mapping[str, Any]]]:
+    """One conversation or many as a list. Raises RequestError for what is neither."""
+    many = [messages] if not messages or isinstance(messages[0], str | Mapping) else list(messages)
+    for conversation in many:
+        listed = isinstance(conversation, Sequence) and not isinstance(conversation, str)
+        if not listed or not all(isinstance(message, Mapping) for message in conversation):
+            raise RequestError(
+                f"messages are mappings with role and content, in a list, not {conversation!r:.60}", param="messages"
+            )
+    return many
+
+
 def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
     if params is None:
         params = SamplingParams()
     if isinstance(params, SamplingParams):
         return [params] * count
+    if isinstance(params, str | Mapping) or not all(isinstance(one, SamplingParams) for one in params):
+        raise RequestError(f"sampling_params takes SamplingParams, one or a list, not {params!r:.60}")
     if len(params) != count:
         raise RequestError(f"{len(params)} sampling_params came with {count} prompts; give one, or one for each")
     return list(params)

@@ -11,7 +11,7 @@ from octavo.kv import KVGroup
 from octavo.kv.sizing import longest_sequence, peak_blocks
 from octavo.platform import Decision, KVLayout, Plan
 
-_GIB = 2**30
+_MIB, _GIB = 2**20, 2**30
 
 
 def size_kv(
@@ -40,10 +40,13 @@ def size_kv(
 
 
 def _too_little(plan: Plan, layout: KVLayout, blocks: int, budget: int, longest: int) -> str:
-    needed = (blocks + 1) * layout.block_bytes / _GIB
     shorter = f"lower --max-model-len to {longest} or less, or " if longest >= plan.block_size else ""
     return (
-        f"the KV cache has {max(budget, 0) / _GIB:.2f} GiB at --memory-utilization {plan.memory_utilization:g}, "
-        f"and one sequence of {plan.max_model_len} tokens needs {needed:.2f} GiB; "
+        f"the KV cache has {_amount(max(budget, 0))} at --memory-utilization {plan.memory_utilization:g}, "
+        f"and one sequence of {plan.max_model_len} tokens needs {_amount((blocks + 1) * layout.block_bytes)}; "
         f"{shorter}raise --memory-utilization, or free memory"
     )
+
+
+def _amount(size: int) -> str:
+    return f"{size / _GIB:.2f} GiB" if size >= _GIB else f"{size / _MIB:.2f} MiB"

@@ -119,7 +119,10 @@ def model_facts(model: Model) -> ModelFacts:
 def _check_length(request: PlanRequest) -> None:
     asked, most = request.settings.max_model_len, request.model.max_position
     if asked is not None and asked > most:
-        raise ConfigError(f"max_model_len {asked} is more than the {most} positions {request.model.name} was made for")
+        raise ConfigError(
+            f"max_model_len {asked} is more than the {most} positions {request.model.name} was made for; "
+            f"set {most} or less (--max-model-len)"
+        )
 
 
 def _assemble(

@@ -10,6 +10,7 @@ from octavo.errors import CheckpointError
 _logger = logging.getLogger(__name__)
 
 _KINDS = "a model is a folder, a .gguf file, or a Hugging Face id like owner/name"
+_PATIENCE = 10.0  # seconds until the hub has answered
 # Configuration, tokenizer and weights. No *.py: code from a checkpoint is never run, so it is not fetched.
 _FOLDER_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 
@@ -37,21 +38,30 @@ def resolve(model: str) -> Path:
     return _fetch_repository(repository)
 
 
-def _fetch_repository(repository: str) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
+def _listing(repository: str) -> list[str]:
+    """The files of a repository, as the hub lists them. Raises one of `_hub_errors`, soon where nothing answers: the
+    calls that list or download would try again and again for half a minute, and print that they do.
+    """
+    from huggingface_hub import HfApi
 
-    _logger.info("%s: no such folder here; asking the Hugging Face hub", repository)
+    _logger.info("%s: no such file or folder here; asking the Hugging Face hub", repository)
+    return [file.rfilename for file in HfApi().model_info(repository, timeout=_PATIENCE).siblings or ()]
+
+
+def _fetch_repository(repository: str) -> Path:
+    from huggingface_hub import snapshot_download
+
     try:
-        files = HfApi().list_repo_files(repository)
+        files = _listing(repository)
     except _hub_errors() as error:
-        return _cached_repository(repository, error)
-    ggufs = sorted(name for name in files if name.endswith(".gguf"))
+        return _from_cache(repository, error)
+    ggufs = [name for name in sorted(files) if name.endswith(".gguf")]
     if ggufs and not any(name.endswith(".safetensors") for name in files):
         if len(ggufs) > 1:
             raise CheckpointError(
                 f"{repository} holds several GGUF files; name one, like {repository}/{ggufs[0]} ({', '.join(ggufs)})"
             )
-        return _fetch_file(repository, ggufs[0])
+        return _download(repository, ggufs[0])
     _logger.info("%s: fetching configuration, tokenizer and weights from the Hugging Face hub", repository)
     try:
         return Path(snapshot_download(repository, allow_patterns=_FOLDER_FILES))
@@ -59,29 +69,40 @@ def _fetch_repository(repository: str) -> Path:
         raise CheckpointError(f"downloading {repository} failed: {_first_line(error)}") from error
 
 
-def _cached_repository(repository: str, reason: Exception) -> Path:
-    """What an earlier run fetched, now that the hub does not answer; CheckpointError if there is nothing."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(repository, local_files_only=True))
-    except _hub_errors():
-        raise CheckpointError(
-            f"{repository} does not exist here, is not in the hub's cache, and cannot be had from the hub: "
-            f"{_first_line(reason)}"
-        ) from reason
-
-
 def _fetch_file(repository: str, name: str) -> Path:
+    try:
+        files = _listing(repository)
+    except _hub_errors() as error:
+        return _from_cache(repository, error, name)
+    if name not in files:
+        ggufs = ", ".join(file for file in sorted(files) if file.endswith(".gguf")) or "none"
+        raise CheckpointError(f"{repository} has no file {name} on the Hugging Face hub; its GGUF files: {ggufs}")
+    return _download(repository, name)
+
+
+def _download(repository: str, name: str) -> Path:
     from huggingface_hub import hf_hub_download
 
     _logger.info("%s: fetching %s from the Hugging Face hub", repository, name)
     try:
         return Path(hf_hub_download(repository, name))
     except _hub_errors() as error:
+        raise CheckpointError(f"downloading {repository}/{name} failed: {_first_line(error)}") from error
+
+
+def _from_cache(repository: str, reason: Exception, name: str | None = None) -> Path:
+    """What an earlier run fetched, now that the hub does not answer; CheckpointError if there is nothing."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    try:
+        if name is not None:
+            return Path(hf_hub_download(repository, name, local_files_only=True))
+        return Path(snapshot_download(repository, local_files_only=True))
+    except _hub_errors():
         raise CheckpointError(
-            f"{repository}/{name} does not exist here, and cannot be had from the hub: {_first_line(error)}"
-        ) from error
+            f"{repository if name is None else f'{repository}/{name}'} does not exist here, is not in the hub's cache, "
+            f"and cannot be had from the hub: {_first_line(reason)}"
+        ) from reason
 
 
 def _hub_errors() -> tuple[type[Exception], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, Literal
@@ -116,7 +116,8 @@ def _has(platform: object, member: str) -> bool:
 
 
 def _broken(name: str, distribution: str, why: BaseException | str) -> Found:
-    return Found(name, distribution, Probe(False, why if isinstance(why, str) else f"{type(why).__name__}: {why}"))
+    reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+    return Found(name, distribution, Probe(False, " ".join(reason.split())))  # on one line, as every verdict
 
 
 def _refuse_twins(found: list[Found]) -> tuple[Found, ...]:
@@ -148,6 +149,14 @@ def select(found: Iterable[Found], name: str | None = None) -> Platform:
     everything = list(found)
     if name is not None:
         return _named(everything, name)
+    chosen = default(everything)
+    _warn_of_passed_over(everything, chosen.name)
+    assert chosen.platform is not None, "available platforms are loaded"
+    return chosen.platform
+
+
+def default(everything: Sequence[Found]) -> Found:
+    """What `select` chooses where nobody named a platform. Raises as it does, and warns of nothing."""
     usable = [f for f in everything if f.verdict == "available"]
     for kind in ("accelerator", "host"):
         candidates = [f for f in usable if f.kind == kind]
@@ -155,10 +164,7 @@ def select(found: Iterable[Found], name: str | None = None) -> Platform:
             choices = " or ".join(f"--platform {f.name}" for f in candidates)
             raise PlatformAmbiguous(f"{len(candidates)} {kind} platforms are available: choose with {choices}")
         if candidates:
-            _warn_of_passed_over(everything, candidates[0].name)
-            platform = candidates[0].platform
-            assert platform is not None, "available platforms are loaded"
-            return platform
+            return candidates[0]
     tried = "; ".join(f"{f.name}: {f.probe.reason}" for f in everything) or "no platform plugin is installed"
     extras = " or ".join(f"pip install 'octavo[{extra}]'" for extra in platform_extras())
     raise PlatformNotFound(f"no platform can run here ({tried}); install one: {extras or 'a plugin of its vendor'}")
@@ -194,7 +200,10 @@ def install_hint(name: str) -> str:
     extras = platform_extras()
     if name in extras:
         return f"install it: pip install 'octavo[{name}]'"
-    return f"it is none of Octavo's own ({', '.join(extras) or 'none'}), so install its vendor's plugin"
+    return (
+        f"it is none of Octavo's own ({', '.join(extras) or 'none'}), so install its vendor's plugin, "
+        f"by convention: pip install octavo-{name}"
+    )
 
 
 def platform_extras() -> tuple[str, ...]:

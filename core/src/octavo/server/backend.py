@@ -105,7 +105,7 @@ class Backend(Protocol):
     def generate(
         self,
         prompt: Sequence[int],
-        params: SamplingParams,
+        sampling_params: SamplingParams,
         *,
         request_id: str,
         priority: int = 0,

@@ -1,0 +1,52 @@
+"""Settings of other engines: what is not built is refused by name, what asks for nothing passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from octavo import LLM, EngineConfig
+from octavo.config import ALREADY_SO, UNBUILT, refuse_unbuilt
+from octavo.errors import CheckpointError, ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("swap_space", 4), ("quantization", "awq"), ("trust_remote_code", True), ("pipeline_parallel_size", 2),
+        ("enable_chunked_prefill", False), ("tokenizer_mode", "slow"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_is_not_built_is_refused_with_what_is_so_instead(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not supported: {UNBUILT[name]}"):
+        LLM("no/such/model/here", **{name: value})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"swap_space": 0, "quantization": None, "trust_remote_code": False, "tokenizer_mode": "auto"},
+        {"pipeline_parallel_size": 1, "enable_chunked_prefill": True},
+        {"enforce_eager": True, "disable_log_stats": True}, {"enforce_eager": False},
+    ],
+)  # fmt: skip
+def test_a_setting_that_asks_for_what_is_so_anyway_passes(settings: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):  # it got as far as the model
+        LLM("no/such/model/here", **settings)
+
+
+def test_a_setting_that_nobody_knows_is_a_type_error_as_in_any_call() -> None:
+    with pytest.raises(TypeError, match="'bananas' is no setting"):
+        LLM("no/such/model/here", bananas=3)
+
+
+def test_what_is_so_already_is_among_what_is_known() -> None:
+    assert set(UNBUILT) >= ALREADY_SO
+    for name in ALREADY_SO:
+        refuse_unbuilt(name, True)
+
+
+def test_a_model_cannot_be_served_without_a_name() -> None:
+    with pytest.raises(ConfigError, match="--served-model-name"):
+        EngineConfig("m", served_model_names=("a", ""))
