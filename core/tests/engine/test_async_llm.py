@@ -146,6 +146,19 @@ async def test_metrics_show_the_waste_of_running_requests(tokenizer: Tokenizer) 
         await llm.metrics()
 
 
+async def test_nobody_waiting_for_the_metrics_any_more_does_not_stop_the_engine(tokenizer: Tokenizer) -> None:
+    llm = _serve(engine(), tokenizer)
+    stream = llm.generate(prompt(1, 9), greedy(100), "r")
+    await anext(stream)
+    for _ in range(20):
+        asked = asyncio.create_task(llm.metrics())
+        await asyncio.sleep(0)
+        asked.cancel()
+    assert (await llm.metrics()).running == 1
+    await stream.aclose()
+    await llm.close()
+
+
 async def test_two_running_requests_cannot_share_an_id(tokenizer: Tokenizer) -> None:
     llm = _serve(engine(), tokenizer)
     first = llm.generate(prompt(1, 9), greedy(), request_id="r")

@@ -163,7 +163,7 @@ class InProcessClient:
                 command = self._inbox.get_nowait()
             except queue.Empty:
                 return
-            if isinstance(command, _Metrics):
+            if isinstance(command, _Metrics) and command.answer.set_running_or_notify_cancel():
                 command.answer.set_exception(EngineDead(self._dead or _CLOSED))
 
     def _take_commands(self, listener: Listener) -> bool:
@@ -185,7 +185,8 @@ class InProcessClient:
             case _Abort(request_id, index):
                 self._core.abort(request_id, index)
             case _Metrics(answer):
-                answer.set_result(self._core.metrics())
+                if answer.set_running_or_notify_cancel():
+                    answer.set_result(self._core.metrics())
             case EngineRequest():
                 try:
                     self._core.add(

@@ -49,6 +49,8 @@ class NativeExecutable:
     def submit(self, step: StepInput, kv: NativeKVStore) -> StepOutput:
         """See `Executable.submit`. PlatformUnavailable in a fork of the process that loaded the model."""
         self._forks.check()
+        if not kv.handle:
+            raise RuntimeError("the KV store was closed before the step that uses it")
         arrays = [
             np.ascontiguousarray(array, np.int32)
             for array in (
