@@ -495,6 +495,9 @@ void attention(const AttentionUnit& unit, float* scratch) {
         high = std::max(high, unit.positions[v]);
     }
     std::fill(out, out + size_t(vectors) * size_t(dim), 0.0f);
+    const auto offset = [&](int position) {  // of 16 positions, from block 0
+        return unit.block_stride * unit.table[position / unit.block_size] + int64_t(position % unit.block_size) * dim;
+    };
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
     for (int start = low / kSpan * kSpan; start <= high; start += kSpan) {
@@ -502,15 +505,15 @@ void attention(const AttentionUnit& unit, float* scratch) {
         const uint16_t *keys[kSpan / 16], *values[kSpan / 16];
         for (int part = first16; part < last16; ++part) {
             const int position = start + part * 16;
-            const int64_t at = unit.block_stride * unit.table[position / unit.block_size] + int64_t(position % unit.block_size) * dim;
-            keys[part] = unit.keys + at;
-            values[part] = unit.values + at;
+            keys[part] = unit.keys + offset(position);
+            values[part] = unit.values + offset(position);
         }
         for (int part = first16; part < last16; part += 2) {
             const int count = std::min(2, last16 - part);
             if (vectors <= kFewVectors) {
                 for (int p = part; p < part + count; ++p) prefetch_halves(values[p], size_t(dim) * 16);
-                for (int p = part + 2; p < std::min(part + 4, last16); ++p) prefetch_halves(keys[p], size_t(dim) * 16);
+                for (int position = start + part * 16 + 32; position < std::min(start + part * 16 + 64, high + 1); position += 16)
+                    prefetch_halves(unit.keys + offset(position), size_t(dim) * 16);
             }
             if (count == 2) score_all<2>(keys + part, queries, pairs, vectors, scores + part * 16);
             else score_all<1>(keys + part, queries, pairs, vectors, scores + part * 16);

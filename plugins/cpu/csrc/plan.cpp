@@ -144,8 +144,35 @@ void Model::reserve(int tokens) {
 }
 
 void Model::run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
-    reserve(std::max(arrays.tokens_count, arrays.samples));
     for (int c = 0; c < arrays.copies_count; ++c) kv.copy_block(arrays.copies[2 * c], arrays.copies[2 * c + 1]);
+    const bool ordered = std::is_sorted(arrays.sample_rows, arrays.sample_rows + arrays.samples);
+    if (arrays.tokens_count <= kPieceTokens || !ordered) return run_piece(arrays, kv, logits, best);
+    // A piece is a step of its own: of each row the tokens that fall into it, over the context up to them.
+    std::vector<int32_t> starts(size_t(arrays.rows) + 1), contexts(size_t(arrays.rows)), samples;
+    int sampled = 0;
+    for (int first = 0; first < arrays.tokens_count; first += kPieceTokens) {
+        const int last = std::min(first + kPieceTokens, arrays.tokens_count);
+        for (int r = 0; r <= arrays.rows; ++r) starts[size_t(r)] = std::clamp(arrays.query_starts[r], first, last) - first;
+        for (int r = 0; r < arrays.rows; ++r)
+            contexts[size_t(r)] = arrays.context_lens[r] - std::max(0, arrays.query_starts[r + 1] - last);
+        samples.clear();
+        for (int s = sampled; s < arrays.samples && arrays.sample_rows[s] < last; ++s) samples.push_back(arrays.sample_rows[s] - first);
+        StepArrays piece = arrays;
+        piece.tokens_count = last - first;
+        piece.tokens += first;
+        piece.positions += first;
+        piece.slots += first;
+        piece.query_starts = starts.data();
+        piece.context_lens = contexts.data();
+        piece.samples = int(samples.size());
+        piece.sample_rows = samples.data();
+        run_piece(piece, kv, logits ? logits + size_t(sampled) * size_t(vocab) : nullptr, best ? best + sampled : nullptr);
+        sampled += piece.samples;
+    }
+}
+
+void Model::run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+    reserve(std::max(arrays.tokens_count, arrays.samples));
     for (size_t i = 0; i < steps.size(); ++i) taken_[i].store(0, std::memory_order_relaxed);
     pool_->run([&](int worker) { work(worker, arrays, kv, logits, best); });
 }
@@ -265,7 +292,7 @@ void Model::execute_row(const Step& step, int worker, int r, bool repeated, cons
 }
 
 void Model::write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch) {
-    const int slot = arrays.slots[size_t(step.group) * size_t(arrays.tokens_count) + size_t(token)];
+    const int slot = arrays.slots[size_t(step.group) * size_t(arrays.slot_stride) + size_t(token)];
     if (slot >= 0) kv.write(*kernels_, step.slot, slot, key, value, reinterpret_cast<uint16_t*>(scratch));
 }
 

@@ -96,8 +96,13 @@ struct Table {  // an embedding table, as its checkpoint stores it
 // The arrays of one engine step; see octavo.platform.StepInput.
 struct StepArrays {
     int tokens_count, rows, samples, groups, table_width, copies_count;
+    int slot_stride;  // tokens between the groups of `slots`
     const int32_t *tokens, *positions, *query_starts, *context_lens, *slots, *tables, *sample_rows, *copies;
 };
+
+// Tokens that go through the layers together: their activations stay in the caches, where those of a long prompt would go to memory and back
+// at every step, and the weights are still read for many.
+constexpr int kPieceTokens = 256;
 
 // Up to this many rows a step's feed is cheaper to repeat than to wait for.
 constexpr int kFewRows = 4;
@@ -120,7 +125,7 @@ public:
     // Lay out buffers for steps of up to `tokens` tokens; called again when one is larger.
     void reserve(int tokens);
 
-    // Run one step. Either logits [samples][vocab] is filled, or best[samples] where it is null.
+    // Run one step, long ones in pieces of kPieceTokens. Either logits [samples][vocab] is filled, or best[samples] where it is null.
     void run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
 
     // Seconds that steps of each op have taken since the last call, waiting for the slowest worker included.
@@ -133,6 +138,7 @@ private:
     struct Share { int first, last; };  // of rows or tiles, for one worker; empty when all are taken
 
     bool repeats(const Step& step, int rows) const { return step.repeatable && rows <= kFewRows; }
+    void run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed);

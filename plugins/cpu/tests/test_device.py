@@ -116,6 +116,13 @@ def test_logits_are_the_same_bits_however_a_sequence_is_cut(quantized: Model, ch
     assert np.array_equal(native.logits(tokens, chunks), native.logits(tokens))
 
 
+def test_a_step_longer_than_a_piece_gives_the_bits_of_its_pieces(quantized: Model) -> None:
+    """Long steps run in pieces of 256 tokens; see ``csrc/plan.h``."""
+    native = Native(quantized)
+    tokens = random_tokens(400, seed=5)
+    assert np.array_equal(native.logits(tokens), native.logits(tokens, (100, 200)))
+
+
 def test_logits_are_the_same_bits_for_any_number_of_threads(quantized: Model) -> None:
     tokens = random_tokens(140, seed=3)
     one, two = (Native(quantized, threads=n).logits(tokens, (100, 1, 1, 1)) for n in (1, 2))
