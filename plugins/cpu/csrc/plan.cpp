@@ -225,70 +225,73 @@ void Model::feed(const Step& step, const float* values, int width, int row, cons
 
 void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
     const int rows = step.on_samples ? arrays.samples : arrays.tokens_count;
-    if (step.op == Op::Linear) return linear(step, worker, rows, arrays.samples, logits, best);
+    if (step.op == Op::Linear) return step.logits ? logits_or_best(step, worker, rows, logits, best) : linear(step, worker, rows);
     if (step.op == Op::Attention) return attention(step, worker, arrays, kv);
     const bool repeated = repeats(step, rows);  // every worker does all rows, for itself
-    const Activations& fed = repeated ? private_[size_t(worker)] : activations_;
-    for (Share part = repeated ? Share{0, rows} : take(step, rows); part.first < part.last; part = repeated ? Share{} : take(step, rows))
-        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, repeated, arrays, kv, fed);
+    if (repeated) {
+        for (int r = 0; r < rows; ++r) execute_row(step, worker, r, true, arrays, kv, private_[size_t(worker)]);
+        return;
+    }
+    for (Share part = take(step, rows); part.first < part.last; part = take(step, rows))
+        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, false, arrays, kv, activations_);
 }
 
 void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed) {
     const int width = step.width;
     float* const scratch = scratch_[size_t(worker)].data();
-        switch (step.op) {
-            case Op::Embed: {
-                const Table& table = tables[size_t(step.vector)];
-                dequantise_row(table.format, table.rows + size_t(arrays.tokens[r]) * table.row_bytes, table.columns, row(step.out[0], r));
-                break;
-            }
-            case Op::RmsNorm: {
-                float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
-                float* sum = step.out[1] < 0 ? nullptr : repeated && worker != 0 ? scratch + (width + 15) / 16 * 16 : row(step.out[1], r);
-                kernels_->rms_norm(row(step.in[0], r), step.in[1] >= 0 ? row(step.in[1], r) : nullptr, sum, vectors[size_t(step.vector)].data(),
-                                   width, step.run, step.eps, y);
-                feed(step, y, width, r, fed);
-                break;
-            }
-            case Op::Quantise: feed(step, row(step.in[0], r), width, r, fed); break;
-            case Op::Rope: {
-                const RopeTable& table = ropes[size_t(step.rope)];
-                const size_t half = table.frequencies.size();
-                const float* cosine = cosines_[size_t(step.rope)].data() + size_t(r) * half;
-                const float* sine = sines_[size_t(step.rope)].data() + size_t(r) * half;
-                kernels_->rope(row(step.in[0], r), step.heads, table.head_dim, table.turned, table.interleaved, cosine, sine);
-                kernels_->rope(row(step.in[1], r), step.kv_heads, table.head_dim, table.turned, table.interleaved, cosine, sine);
-                if (step.in[2] >= 0) write_kv(step, arrays, kv, r, row(step.in[1], r), row(step.in[2], r), scratch);
-                break;
-            }
-            case Op::WriteKV: write_kv(step, arrays, kv, r, row(step.in[0], r), row(step.in[1], r), scratch); break;
-            case Op::Gated: {
-                float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
-                kernels_->gated(row(step.in[0], r), row(step.in[1], r), width, step.gate, y);
-                feed(step, y, width, r, fed);
-                break;
-            }
-            case Op::Add:
-                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] + row(step.in[1], r)[i];
-                break;
-            case Op::Mul:
-                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * row(step.in[1], r)[i];
-                break;
-            case Op::Scale:
-                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * step.scale;
-                break;
-            case Op::Softcap:
-                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = step.softcap * std::tanh(row(step.in[0], r)[i] / step.softcap);
-                break;
-            case Op::TakeRows:
-                std::memcpy(row(step.out[0], r), row(step.in[0], arrays.sample_rows[r]), size_t(width) * sizeof(float));
-                break;
-            case Op::Bias:
-                for (int i = 0; i < width; ++i) row(step.out[0], r)[i] += vectors[size_t(step.vector)][size_t(i)];
-                break;
-            case Op::Linear:
-            case Op::Attention: break;
+    switch (step.op) {
+        case Op::Embed: {
+            const Table& table = tables[size_t(step.vector)];
+            dequantise_row(table.format, table.rows + size_t(arrays.tokens[r]) * table.row_bytes, table.columns, row(step.out[0], r));
+            break;
         }
+        case Op::RmsNorm: {
+            float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
+            float* sum = step.out[1] < 0 ? nullptr : repeated && worker != 0 ? scratch + (width + 15) / 16 * 16 : row(step.out[1], r);
+            kernels_->rms_norm(row(step.in[0], r), step.in[1] >= 0 ? row(step.in[1], r) : nullptr, sum, vectors[size_t(step.vector)].data(),
+                               width, step.run, step.eps, y);
+            feed(step, y, width, r, fed);
+            break;
+        }
+        case Op::Quantise: feed(step, row(step.in[0], r), width, r, fed); break;
+        case Op::Rope: {
+            const RopeTable& table = ropes[size_t(step.rope)];
+            const size_t half = table.frequencies.size();
+            const float* cosine = cosines_[size_t(step.rope)].data() + size_t(r) * half;
+            const float* sine = sines_[size_t(step.rope)].data() + size_t(r) * half;
+            kernels_->rope(row(step.in[0], r), step.heads, table.head_dim, table.turned, table.interleaved, cosine, sine);
+            kernels_->rope(row(step.in[1], r), step.kv_heads, table.head_dim, table.turned, table.interleaved, cosine, sine);
+            if (step.in[2] >= 0) write_kv(step, arrays, kv, r, row(step.in[1], r), row(step.in[2], r), scratch);
+            break;
+        }
+        case Op::WriteKV: write_kv(step, arrays, kv, r, row(step.in[0], r), row(step.in[1], r), scratch); break;
+        case Op::Gated: {
+            float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
+            kernels_->gated(row(step.in[0], r), row(step.in[1], r), width, step.gate, y);
+            feed(step, y, width, r, fed);
+            break;
+        }
+        case Op::Add:
+            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] + row(step.in[1], r)[i];
+            break;
+        case Op::Mul:
+            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * row(step.in[1], r)[i];
+            break;
+        case Op::Scale:
+            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * step.scale;
+            break;
+        case Op::Softcap:
+            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = step.softcap * std::tanh(row(step.in[0], r)[i] / step.softcap);
+            break;
+        case Op::TakeRows:
+            std::memcpy(row(step.out[0], r), row(step.in[0], arrays.sample_rows[r]), size_t(width) * sizeof(float));
+            break;
+        case Op::Bias:
+            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] += vectors[size_t(step.vector)][size_t(i)];
+            break;
+        case Op::Linear:
+        case Op::Attention: break;
+    }
 }
 
 void Model::write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch) {
@@ -296,11 +299,16 @@ void Model::write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, in
     if (slot >= 0) kv.write(*kernels_, step.slot, slot, key, value, reinterpret_cast<uint16_t*>(scratch));
 }
 
-// Each worker takes an equal run of tiles over all of the step's matrices, for all rows.
-void Model::linear(const Step& step, int worker, int rows, int samples, float* logits, Best* best) {
-    (void)samples;
-    if (step.logits) return logits_or_best(step, worker, rows, logits, best);
-    const Activations& x = step.private_feed && rows <= kFewRows ? private_[size_t(worker)] : activations_;
+// Tiles first … last-1 of one matrix for all rows of the step's input.
+void Model::multiply(const Step& step, int worker, const Matrix& matrix, int first, int last, int rows, float* y, int ld) {
+    const bool from_floats = matrix.packing == Packing::F16 || matrix.packing == Packing::F32;
+    if (from_floats) return kernels_->matmul_float(matrix, first, last, row(step.in[0], 0), stride(step.in[0]), rows, y, ld);
+    const bool from_own = step.private_feed && rows <= kFewRows;
+    kernels_->matmul(matrix, first, last, from_own ? private_[size_t(worker)] : activations_, rows, y, ld);
+}
+
+// The tiles of all the step's matrices in one run, so that small ones do not end in a barrier each.
+void Model::linear(const Step& step, int worker, int rows) {
     int total = 0;
     for (int i = 0; i < step.count; ++i) total += matrices[size_t(step.matrices[i])].tiles;
     for (Share part = take(step, total); part.first < part.last; part = take(step, total)) {
@@ -308,13 +316,7 @@ void Model::linear(const Step& step, int worker, int rows, int samples, float* l
         for (int i = 0; i < step.count; ++i) {
             const Matrix& matrix = matrices[size_t(step.matrices[i])];
             const int from = std::max(part.first - base, 0), to = std::min(part.last - base, matrix.tiles);
-            if (from < to) {
-                float* y = row(step.out[i], 0);
-                const int ld = stride(step.out[i]);
-                if (matrix.packing == Packing::F16 || matrix.packing == Packing::F32)
-                    kernels_->matmul_float(matrix, from, to, row(step.in[0], 0), stride(step.in[0]), rows, y, ld);
-                else kernels_->matmul(matrix, from, to, x, rows, y, ld);
-            }
+            if (from < to) multiply(step, worker, matrix, from, to, rows, row(step.out[i], 0), stride(step.out[i]));
             base += matrix.tiles;
         }
     }
@@ -322,26 +324,24 @@ void Model::linear(const Step& step, int worker, int rows, int samples, float* l
 
 // The output matrix, a few tiles at a time: its logits are copied out or folded into each row's best, and never stored whole otherwise.
 void Model::logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best) {
-    Matrix matrix = matrices[size_t(step.matrices[0])];
-    const Activations& x = step.private_feed && rows <= kFewRows ? private_[size_t(worker)] : activations_;
-    float* piece = scratch_[size_t(worker)].data();
+    const Matrix& matrix = matrices[size_t(step.matrices[0])];
+    constexpr int ld = kLogitTiles * kTile;
+    float* const piece = scratch_[size_t(worker)].data();
     std::vector<Best>& own = bests_[size_t(worker)];
     for (int r = 0; r < rows; ++r) own[size_t(r)] = {-std::numeric_limits<float>::infinity(), 0, false};
-    const uint8_t* data = matrix.data;
-    for (Share part = take(step, matrix.tiles); part.first < part.last; part = take(step, matrix.tiles))
-    for (int tile = part.first; tile < part.last; tile += kLogitTiles) {
-        const int count = std::min(kLogitTiles, part.last - tile), ld = kLogitTiles * kTile;
-        const int columns = std::min(count * kTile, vocab - tile * kTile);
-        matrix.data = data + size_t(tile) * matrix.tile_bytes;
-        if (matrix.packing == Packing::F16 || matrix.packing == Packing::F32)
-            kernels_->matmul_float(matrix, 0, count, row(step.in[0], 0), stride(step.in[0]), rows, piece, ld);
-        else kernels_->matmul(matrix, 0, count, x, rows, piece, ld);
-        for (int r = 0; r < rows; ++r) {
-            float* values = piece + size_t(r) * size_t(ld);
-            if (step.softcap > 0.0f)
-                for (int i = 0; i < columns; ++i) values[i] = step.softcap * std::tanh(values[i] / step.softcap);
-            if (logits) std::memcpy(logits + size_t(r) * size_t(vocab) + size_t(tile * kTile), values, size_t(columns) * sizeof(float));
-            else kernels_->argmax(values, columns, tile * kTile, own[size_t(r)]);
+    for (Share part = take(step, matrix.tiles); part.first < part.last; part = take(step, matrix.tiles)) {
+        for (int tile = part.first; tile < part.last; tile += kLogitTiles) {
+            Matrix few = matrix;  // its first tile is `tile`, so that the results begin at column 0
+            few.data += size_t(tile) * matrix.tile_bytes;
+            const int count = std::min(kLogitTiles, part.last - tile), columns = std::min(count * kTile, vocab - tile * kTile);
+            multiply(step, worker, few, 0, count, rows, piece, ld);
+            for (int r = 0; r < rows; ++r) {
+                float* const values = piece + size_t(r) * size_t(ld);
+                if (step.softcap > 0.0f)
+                    for (int i = 0; i < columns; ++i) values[i] = step.softcap * std::tanh(values[i] / step.softcap);
+                if (logits) std::memcpy(logits + size_t(r) * size_t(vocab) + size_t(tile * kTile), values, size_t(columns) * sizeof(float));
+                else kernels_->argmax(values, columns, tile * kTile, own[size_t(r)]);
+            }
         }
     }
     pool_->barrier().wait();

@@ -142,7 +142,8 @@ private:
     void work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed);
-    void linear(const Step& step, int worker, int rows, int samples, float* logits, Best* best);
+    void multiply(const Step& step, int worker, const Matrix& matrix, int first, int last, int rows, float* y, int ld);
+    void linear(const Step& step, int worker, int rows);
     void logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best);
     void write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch);
     void attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv);
