@@ -15,6 +15,10 @@ namespace octavo {
 
 namespace {
 
+// Loops over the rows, vectors or registers of a block must be unrolled whole: only then do its accumulators live in registers. GCC on its
+// own stops at six rows or so.
+#define OCTAVO_UNROLL _Pragma("GCC unroll 16")
+
 // Rows of one register block: 16 accumulators, 8 registers of unpacked codes, scale, minimum and a dot product stay in 32.
 constexpr int kRows = 16;
 // Bytes ahead of the codes in use: about what a core takes in while memory answers.
@@ -122,6 +126,7 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
     constexpr size_t bytes = nibbles ? 256 : 512;
     __m512 total[M];
+    OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
     __m512i planes[8];
     const uint8_t* codes = tile;
@@ -144,9 +149,11 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
             const __m128i sub2 = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + 80 + (g % 8) * 32));
             const __m512 scale0 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
             const __m512 scale1 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub2)));
+            OCTAVO_UNROLL
             for (int m = 0; m < M; ++m) {
                 const int32_t* offsets = x.half_sums(m, g);
                 __m512i dot0 = _mm512_set1_epi32(-offsets[0]), dot1 = _mm512_set1_epi32(-offsets[1]);
+                OCTAVO_UNROLL
                 for (int p = 0; p < 4; ++p) {
                     dot0 = _mm512_dpbusd_epi32(dot0, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
                     dot1 = _mm512_dpbusd_epi32(dot1, planes[p + 4], broadcast_codes(x.codes(m, g) + 16 + p * 4));
@@ -167,16 +174,19 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
                 scale = halves(codes + bytes);
                 minimum = halves(codes + bytes + 32);
             }
+            OCTAVO_UNROLL
             for (int m = 0; m < M; ++m) {
                 __m512i dot = _mm512_setzero_si512();
                 if constexpr (M < 4) {  // few rows: two chains hide VPDPBUSD's latency, where many rows do it themselves
                     __m512i odd = _mm512_setzero_si512();
+                    OCTAVO_UNROLL
                     for (int p = 0; p < 8; p += 2) {
                         dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
                         odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(x.codes(m, g) + p * 4 + 4));
                     }
                     dot = _mm512_add_epi32(dot, odd);
                 } else {
+                    OCTAVO_UNROLL
                     for (int p = 0; p < 8; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
                 }
                 total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(x.scale(m, g))), total[m]);
@@ -185,6 +195,7 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
         }
         codes += super ? bytes : bytes + 64;
     }
+    OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
 }
 
@@ -193,13 +204,16 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
 template <int M>
 void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, float* y, int ld) {
     __m512 total[M];
+    OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
     const uint16_t* of[M];
+    OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) of[m] = x.bf16 + size_t(row + m) * size_t(x.k);
     int pair = 0;
     for (; pair < inputs / 2; ++pair) {
         _mm_prefetch(reinterpret_cast<const char*>(tile + size_t(pair) * 64 + kAhead), _MM_HINT_T0);
         const __m512bh weights = __m512bh(_mm512_loadu_si512(tile + size_t(pair) * 64));
+        OCTAVO_UNROLL
         for (int m = 0; m < M; ++m) {
             int32_t two;
             std::memcpy(&two, of[m] + pair * 2, 4);
@@ -208,8 +222,10 @@ void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, f
     }
     if (inputs % 2 != 0) {  // what lies beside the last input is anybody's
         const __m512bh weights = __m512bh(_mm512_loadu_si512(tile + size_t(pair) * 64));
+        OCTAVO_UNROLL
         for (int m = 0; m < M; ++m) total[m] = _mm512_dpbf16_ps(total[m], weights, broadcast_pair(of[m][inputs - 1]));
     }
+    OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
 }
 
@@ -423,17 +439,24 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 template <int V, int P>
 void score_parts(const uint16_t* const* keys, const uint32_t* queries, int pairs, float* scores) {
     __m512 total[P][V];
+    OCTAVO_UNROLL
     for (int p = 0; p < P; ++p)
+        OCTAVO_UNROLL
         for (int v = 0; v < V; ++v) total[p][v] = _mm512_setzero_ps();
     for (int pair = 0; pair < pairs; ++pair) {
         __m512bh key[P];
+        OCTAVO_UNROLL
         for (int p = 0; p < P; ++p) key[p] = __m512bh(_mm512_loadu_si512(keys[p] + pair * 32));
+        OCTAVO_UNROLL
         for (int v = 0; v < V; ++v) {
             const __m512bh query = broadcast_pair(int32_t(queries[v * pairs + pair]));
+            OCTAVO_UNROLL
             for (int p = 0; p < P; ++p) total[p][v] = _mm512_dpbf16_ps(total[p][v], key[p], query);
         }
     }
+    OCTAVO_UNROLL
     for (int p = 0; p < P; ++p)
+        OCTAVO_UNROLL
         for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + v * kSpan + p * 16, total[p][v]);
 }
 
@@ -449,20 +472,28 @@ void score_all(const uint16_t* const* keys, const uint32_t* queries, int pairs, 
 template <int V, int Z>
 void mix(const uint16_t* const* values, int dim, int first, int last, bool odd_end, const uint32_t* weights, int slice, float* out) {
     __m512 total[V][Z];
+    OCTAVO_UNROLL
     for (int v = 0; v < V; ++v)
+        OCTAVO_UNROLL
         for (int z = 0; z < Z; ++z) total[v][z] = _mm512_loadu_ps(out + v * dim + slice + z * 16);
     for (int pair = first; pair < last; ++pair) {
         const uint16_t* at = values[pair / 8] + size_t(pair % 8) * size_t(dim) * 2 + slice * 2;
         __m512i value[Z];
+        OCTAVO_UNROLL
         for (int z = 0; z < Z; ++z) value[z] = _mm512_loadu_si512(at + z * 32);
         if (odd_end && pair == last - 1)  // the second position is not written yet: whatever is there must not touch the sum
+            OCTAVO_UNROLL
             for (int z = 0; z < Z; ++z) value[z] = _mm512_and_si512(value[z], _mm512_set1_epi32(0xffff));
+        OCTAVO_UNROLL
         for (int v = 0; v < V; ++v) {
             const __m512bh weight = broadcast_pair(int32_t(weights[v * (kSpan / 2) + pair]));
+            OCTAVO_UNROLL
             for (int z = 0; z < Z; ++z) total[v][z] = _mm512_dpbf16_ps(total[v][z], __m512bh(value[z]), weight);
         }
     }
+    OCTAVO_UNROLL
     for (int v = 0; v < V; ++v)
+        OCTAVO_UNROLL
         for (int z = 0; z < Z; ++z) _mm512_storeu_ps(out + v * dim + slice + z * 16, total[v][z]);
 }
 
