@@ -133,10 +133,6 @@ void octavo_add_step(void* handle, const int* i, const float* f) {
 // Called once, when all steps are there.
 void octavo_finish(void* handle) { static_cast<Handle*>(handle)->model.finish(); }
 
-int octavo_reserve(void* handle, int tokens) {
-    return guarded([&] { static_cast<Handle*>(handle)->model.reserve(tokens); return 0; }, -1);
-}
-
 // sizes: tokens, rows, samples, groups, table width, copies. arrays: tokens, positions, query starts, context lengths, slots, tables, sample rows,
 // copies. With logits null, best_value, best_index and best_nan [samples] are filled.
 int octavo_run(void* handle, void* kv, const int* sizes, const int32_t* const* arrays, float* logits, float* best_value, int32_t* best_index, uint8_t* best_nan) {
@@ -151,12 +147,6 @@ int octavo_run(void* handle, void* kv, const int* sizes, const int32_t* const* a
         }
         return 0;
     }, -1);
-}
-
-// Seconds per op, in the order of Op, since the last call.
-void octavo_profile(void* handle, double* seconds) {
-    const std::vector<double> profile = static_cast<Handle*>(handle)->model.take_profile();
-    std::memcpy(seconds, profile.data(), profile.size() * sizeof(double));
 }
 
 // -- the block pool ------------------------------------------------------------------------------------------------------------

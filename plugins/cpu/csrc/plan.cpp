@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -188,15 +187,9 @@ void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logit
                 sines_[r][size_t(t) * half + i] = float(std::sin(angle));
             }
     }
-    auto begun = std::chrono::steady_clock::now();
     for (const Step& step : steps) {
         execute(step, worker, arrays, kv, logits, best);
         if (!repeats(step, step.on_samples ? arrays.samples : arrays.tokens_count)) pool_->barrier().wait();
-        if (worker == 0) {
-            const auto ended = std::chrono::steady_clock::now();
-            profile_[size_t(step.op)] += std::chrono::duration<double>(ended - begun).count();
-            begun = ended;
-        }
     }
 }
 
@@ -205,12 +198,6 @@ Model::Share Model::take(const Step& step, int count) {
     const int piece = std::max(1, count / (pool_->threads() * kPieces));
     const int first = taken_[size_t(&step - steps.data())].fetch_add(piece, std::memory_order_relaxed);
     return {std::min(first, count), std::min(first + piece, count)};
-}
-
-std::vector<double> Model::take_profile() {
-    std::vector<double> taken(kOps, 0.0);
-    taken.swap(profile_);
-    return taken;
 }
 
 Model::Share Model::share(int count, int worker) const {

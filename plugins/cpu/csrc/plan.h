@@ -56,7 +56,6 @@ private:
 };
 
 enum class Op : int { Embed, RmsNorm, Quantise, Linear, Rope, WriteKV, Attention, Gated, Add, Mul, Scale, Softcap, TakeRows, Bias };
-constexpr int kOps = int(Op::Bias) + 1;
 
 // What a step leaves in the shared quantized activations beside (or instead of) its float output.
 enum class Feed : int { None, Int8, Bf16 };
@@ -122,22 +121,15 @@ public:
     // To be called when all steps are there.
     void finish();
 
-    // Lay out buffers for steps of up to `tokens` tokens; called again when one is larger.
-    void reserve(int tokens);
-
     // Run one step, long ones in pieces of kPieceTokens. Either logits [samples][vocab] is filled, or best[samples] where it is null.
     void run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
-
-    // Seconds that steps of each op have taken since the last call, waiting for the slowest worker included.
-    std::vector<double> take_profile();
-
-    const Kernels& kernels() const { return *kernels_; }
-    Pool& pool() { return *pool_; }
 
 private:
     struct Share { int first, last; };  // of rows or tiles, for one worker; empty when all are taken
 
     bool repeats(const Step& step, int rows) const { return step.repeatable && rows <= kFewRows; }
+    // Lay out buffers for pieces of up to `tokens` tokens; called again when one is larger.
+    void reserve(int tokens);
     void run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
@@ -171,7 +163,6 @@ private:
     std::vector<std::vector<float>> scratch_;          // per worker
     std::vector<std::vector<Best>> bests_;             // per worker
     std::unique_ptr<std::atomic<int>[]> taken_;  // per step, how much of it was taken
-    std::vector<double> profile_ = std::vector<double>(kOps, 0.0);
 };
 
 }  // namespace octavo
