@@ -160,8 +160,9 @@ void octavo_clock_read(void* handle, double* seconds) { static_cast<Handle*>(han
 
 // -- the block pool ------------------------------------------------------------------------------------------------------------
 
-void* octavo_kv_new(int slots, int blocks, int block_size, int kv_heads, int head_dim) {
-    return guarded([&]() -> void* { return new KVStore(slots, blocks, block_size, kv_heads, head_dim); }, nullptr);
+// format: as numbered in kv_format.h
+void* octavo_kv_new(int format, int slots, int blocks, int block_size, int kv_heads, int head_dim) {
+    return guarded([&]() -> void* { return new KVStore(KVFormat(format), slots, blocks, block_size, kv_heads, head_dim); }, nullptr);
 }
 
 void octavo_kv_free(void* kv) { delete static_cast<KVStore*>(kv); }

@@ -76,7 +76,8 @@ int64_t octavo_kernel_attention_scratch(int64_t head_dim) { return attention_scr
 
 void octavo_kernel_attention(const void* set, const float* queries, float* outputs, const int32_t* positions, const int32_t* first,
                              const float* sinks, int64_t vectors, int64_t head_dim, int64_t block_size, double scale, double softcap,
-                             const int32_t* table, const uint16_t* keys, const uint16_t* values, int64_t block_stride, float* scratch) {
+                             int64_t begin, int64_t end, float* partial, const int32_t* table, int64_t format, const uint8_t* keys,
+                             const uint8_t* values, int64_t block_stride, float* scratch) {
     AttentionUnit unit{};
     unit.vectors = int(vectors);
     unit.has_sinks = sinks != nullptr;
@@ -84,7 +85,11 @@ void octavo_kernel_attention(const void* set, const float* queries, float* outpu
     unit.block_size = int(block_size);
     unit.scale = float(scale);
     unit.softcap = float(softcap);
+    unit.begin = int(begin);
+    unit.end = int(end);
+    unit.partial = partial;
     unit.table = table;
+    unit.format = KVFormat(format);
     unit.keys = keys;
     unit.values = values;
     unit.block_stride = block_stride;

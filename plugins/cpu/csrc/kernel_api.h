@@ -53,10 +53,11 @@ void octavo_kernel_argmax(const void* set, const float* values, int64_t count, i
 
 int64_t octavo_kernel_attention_scratch(int64_t head_dim);
 
-// One unit: queries and outputs are [vectors][head_dim] and may be the same memory; sinks may be null; scratch has
-// octavo_kernel_attention_scratch floats.
+// One unit, over positions begin … end-1: queries and outputs are [vectors][head_dim] and may be the same memory; sinks and partial may be
+// null; formats of keys and values are numbered as in kv_format.h, block_stride is in bytes; scratch has octavo_kernel_attention_scratch floats.
 void octavo_kernel_attention(const void* set, const float* queries, float* outputs, const int32_t* positions, const int32_t* first,
                              const float* sinks, int64_t vectors, int64_t head_dim, int64_t block_size, double scale, double softcap,
-                             const int32_t* table, const uint16_t* keys, const uint16_t* values, int64_t block_stride, float* scratch);
+                             int64_t begin, int64_t end, float* partial, const int32_t* table, int64_t format, const uint8_t* keys,
+                             const uint8_t* values, int64_t block_stride, float* scratch);
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kv_format.h"
 #include "pack.h"
 
 namespace octavo {
@@ -24,26 +25,34 @@ struct Activations {
 constexpr float kQuantiseFloor = 1.925929944387236e-34f;  // 2^-112
 
 // Online softmax of up to kVectors query heads that share one key-value head. Positions are processed in spans of kSpan, aligned to
-// absolute positions, so that a query's result depends on its own position only.
+// absolute positions, so that a query's result depends on its own position only. Long contexts fall into chunks of kContextChunk positions,
+// which any worker may do; their results are put together in the chunks' order, whoever did them.
 constexpr int kVectors = 12;
 constexpr int kSpan = 128;
+constexpr int kContextChunk = 1024;
+
+// What a chunk leaves of each query: head_dim weighted sums, the largest score (times log2 e) and the sum of weights.
+constexpr int partial_stride(int head_dim) { return head_dim + 16; }
 
 struct AttentionUnit {
     const float* queries[kVectors];  // each [head_dim]
     float* outputs[kVectors];        // each [head_dim]; may be the query's own memory
     int positions[kVectors];         // position of each query; it sees first … positions[v]
     int first[kVectors];             // the first position each sees
-    float sinks[kVectors];           // extra logit, where has_sinks
+    float sinks[kVectors];           // extra logit, where has_sinks; it counts in the chunk of the first position
     int vectors;
     bool has_sinks;
     int head_dim;                    // a multiple of 16
-    int block_size;                  // a multiple of 16
+    int block_size;                  // a power of two, 16 or more
     float scale;
     float softcap;                   // 0: none
+    int begin, end;                  // the chunk: what is seen outside begin … end-1 is another call's; begin is a multiple of kSpan
+    float* partial;                  // [vectors][partial_stride]; null: the chunk has all that is seen, and outputs are written
     const int32_t* table;            // the row's block table
-    const uint16_t* keys;            // this head's part of block 0; bf16, block = [block_size/16][head_dim/2][16][2]
-    const uint16_t* values;          // bf16, block = [block_size/2][head_dim][2]
-    int64_t block_stride;            // elements between blocks, in keys and in values
+    KVFormat format;
+    const uint8_t* keys;             // this head's part of block 0; see kv_format.h
+    const uint8_t* values;
+    int64_t block_stride;            // bytes between blocks, in keys and in values
 };
 
 enum class Gate : int { Silu, GeluTanh, Gelu, Relu };
@@ -74,13 +83,15 @@ struct Kernels {
     void (*gated)(const float* a, const float* b, int size, Gate kind, float* out);
     // Rotate `heads` heads in place; cos and sin are [turned / 2].
     void (*rope)(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin);
+    // `scratch` has attention_scratch floats, 64-byte aligned.
     void (*attention)(const AttentionUnit& unit, float* scratch);
     // Fold values[0 … count-1], whose first is column `base`, into best.
     void (*argmax)(const float* values, int count, int base, Best& best);
 };
 
-// Floats of scratch that `attention` needs.
-constexpr int attention_scratch(int head_dim) { return kVectors * (2 * kSpan + head_dim * 2 + 64); }
+// Floats of scratch that `attention` needs: scores, weights, queries and sums, and room for the keys of 32 positions and the values of a span
+// where they are not stored as bf16.
+constexpr int attention_scratch(int head_dim) { return kVectors * (2 * kSpan + head_dim * 2 + 64) + head_dim * (32 + kSpan) / 2; }
 
 const Kernels* generic_kernels();
 // Null where they were not compiled.

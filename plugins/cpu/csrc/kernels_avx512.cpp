@@ -1,4 +1,5 @@
 // AVX-512 with VNNI and BF16 (Zen 4 and later, Cooper Lake, Sapphire Rapids and later).
+#include "attention.h"
 #include "kernels.h"
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
@@ -382,12 +383,6 @@ inline __m512 exponential(__m512 x) {
     return _mm512_scalef_ps(p, n);
 }
 
-// -inf times the reduction above is NaN; a masked score must weigh exactly nothing.
-inline __m512 exponential_or_zero(__m512 x) {
-    const __mmask16 vanishes = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-103.0f), _CMP_LT_OQ);
-    return _mm512_mask_blend_ps(vanishes, exponential(x), _mm512_setzero_ps());
-}
-
 inline __m512 hyperbolic_tangent(__m512 x) {  // 1 - 2 / (e^2x + 1); clamped where it is 1 in float anyway
     const __m512 clamped = _mm512_max_ps(_mm512_set1_ps(-20.0f), _mm512_min_ps(_mm512_set1_ps(20.0f), x));
     const __m512 e = exponential(_mm512_add_ps(clamped, clamped));
@@ -435,15 +430,28 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 
 // -- attention -----------------------------------------------------------------------------------------------------------------
 
+// With few queries attention waits for memory, and where the next block lies only the table knows: a few lines of what comes next are fetched
+// beside every product. All at once would stop the processor at the number of lines it can wait for.
+constexpr int kFewVectors = 6;
+constexpr int kFetchAhead = 64;  // positions between the keys in use and those fetched
+
+struct Fetch {
+    const uint8_t* parts[4];  // values and keys of up to two parts
+    size_t steps[2];          // bytes to go forward in them beside every pair of dimensions
+};
+
 // Scores of V queries against P parts of 16 positions: with two parts a broadcast query serves two products.
-template <int V, int P>
-void score_parts(const uint16_t* const* keys, const uint32_t* queries, int pairs, float* scores) {
+template <int V, int P, bool fetching = false>
+void score_parts(const uint16_t* const* keys, const uint32_t* queries, int pairs, float* scores, const Fetch& fetch) {
     __m512 total[P][V];
     OCTAVO_UNROLL
     for (int p = 0; p < P; ++p)
         OCTAVO_UNROLL
         for (int v = 0; v < V; ++v) total[p][v] = _mm512_setzero_ps();
     for (int pair = 0; pair < pairs; ++pair) {
+        if constexpr (fetching)
+            OCTAVO_UNROLL
+            for (int i = 0; i < 2 * P; ++i) _mm_prefetch(reinterpret_cast<const char*>(fetch.parts[i] + size_t(pair) * fetch.steps[i % 2]), _MM_HINT_T0);
         __m512bh key[P];
         OCTAVO_UNROLL
         for (int p = 0; p < P; ++p) key[p] = __m512bh(_mm512_loadu_si512(keys[p] + pair * 32));
@@ -457,15 +465,24 @@ void score_parts(const uint16_t* const* keys, const uint32_t* queries, int pairs
     OCTAVO_UNROLL
     for (int p = 0; p < P; ++p)
         OCTAVO_UNROLL
-        for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + v * kSpan + p * 16, total[p][v]);
+        for (int v = 0; v < V; ++v) _mm512_storeu_ps(scores + v * kSpan + p * kPart, total[p][v]);
 }
 
 template <int P>
-void score_all(const uint16_t* const* keys, const uint32_t* queries, int pairs, int vectors, float* scores) {
+void score_all(const uint16_t* const* keys, const uint32_t* queries, int pairs, int vectors, float* scores, const Fetch* fetch) {
+    const Fetch none{};
     int v = 0;
-    for (; vectors - v >= 6; v += 6) score_parts<6, P>(keys, queries + v * pairs, pairs, scores + v * kSpan);
-    for (; vectors - v >= 3; v += 3) score_parts<3, P>(keys, queries + v * pairs, pairs, scores + v * kSpan);
-    for (; v < vectors; ++v) score_parts<1, P>(keys, queries + v * pairs, pairs, scores + v * kSpan);
+    if (fetch && vectors >= 3) {
+        score_parts<3, P, true>(keys, queries, pairs, scores, *fetch);
+        v = 3;
+    } else if (fetch) {
+        score_parts<1, P, true>(keys, queries, pairs, scores, *fetch);
+        v = 1;
+    }
+    for (; vectors - v >= 12; v += 12) score_parts<12, P>(keys, queries + v * pairs, pairs, scores + v * kSpan, none);
+    for (; vectors - v >= 6; v += 6) score_parts<6, P>(keys, queries + v * pairs, pairs, scores + v * kSpan, none);
+    for (; vectors - v >= 3; v += 3) score_parts<3, P>(keys, queries + v * pairs, pairs, scores + v * kSpan, none);
+    for (; v < vectors; ++v) score_parts<1, P>(keys, queries + v * pairs, pairs, scores + v * kSpan, none);
 }
 
 // out[V][16 Z] of one slice of the head += weights (pairs of bf16) x values, over pairs first … last-1 of a span.
@@ -504,11 +521,122 @@ void mix_head(const uint16_t* const* values, int dim, int first, int last, bool 
     for (; slice < dim; slice += 16) mix<V, 1>(values, dim, first, last, odd_end, weights, slice, out);
 }
 
-// With few queries attention waits for memory, and where the next block lies only the table knows: fetch the values of this part, and the
-// keys of the next.
-constexpr int kFewVectors = 6;
+// 2^x by 2^n * p(r), |r| <= 1/2; p is the polynomial of degree 4 with the least error, 4e-6: weights are rounded to bf16 afterwards. Below
+// -150 the result is 0; NaN stays NaN (max takes its second operand where one is).
+inline __m512 power_of_two(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x);
+    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_sub_ps(x, n);
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(kPower4), r, _mm512_set1_ps(kPower3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kPower2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kPower1));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kPower0));
+    return _mm512_scalef_ps(p, n);
+}
 
-inline void prefetch_halves(const uint16_t* at, size_t count) { prefetch(reinterpret_cast<const uint8_t*>(at), count * 2); }
+// Scale, cap and mask the scores of one part; only parts that a query does not see whole, or capped ones, need it.
+inline void finish_part(const AttentionUnit& unit, int v, int position, float* at) {
+    __m512 score = _mm512_loadu_ps(at);
+    if (unit.softcap > 0.0f) {
+        const __m512 capped = hyperbolic_tangent(_mm512_div_ps(_mm512_mul_ps(score, _mm512_set1_ps(unit.scale)), _mm512_set1_ps(unit.softcap)));
+        score = _mm512_mul_ps(_mm512_set1_ps(unit.softcap), capped);
+    }
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i positions = _mm512_add_epi32(lane, _mm512_set1_epi32(position));
+    const __mmask16 seen = _mm512_cmp_epi32_mask(positions, _mm512_set1_epi32(unit.positions[v]), _MM_CMPINT_LE) &
+                           _mm512_cmp_epi32_mask(positions, _mm512_set1_epi32(unit.first[v]), _MM_CMPINT_NLT);
+    _mm512_storeu_ps(at, _mm512_mask_blend_ps(seen, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), score));
+}
+
+// What a span's scores do to the state of all queries of a unit, one in each lane.
+struct Peaks {
+    __m512 peak, shift, shrink;
+
+    // Take the largest scores of a span into account.
+    void raise(__m512 largest) {
+        const __m512 before = peak;
+        peak = _mm512_max_ps(largest, peak);  // the second where one is NaN
+        const __mmask16 infinite = _mm512_fpclass_ps_mask(peak, 0x18);
+        shift = _mm512_mask_blend_ps(infinite, peak, _mm512_setzero_ps());
+        // An unchanged peak changes nothing, not even by the error of a power: whether a span is looked at may depend on other queries.
+        shrink = _mm512_mask_blend_ps(_mm512_cmp_ps_mask(peak, before, _CMP_EQ_OQ), power_of_two(_mm512_sub_ps(before, shift)), _mm512_set1_ps(1.0f));
+    }
+};
+
+inline float sum_of(__m256 x) {
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// The scores of a span become weights, pairs of bf16; what was summed up before is scaled to the new peaks. No branch depends on the data.
+void weigh(const AttentionUnit& unit, int start, int first16, int last16, float* scores, uint32_t* weights, Peaks& peaks, float* totals, float* out) {
+    const int vectors = unit.vectors, dim = unit.head_dim;
+    const float factor = score_factor(unit);
+    alignas(64) float largest[16] = {}, shifts[16], shrinks[16];
+    for (int v = 0; v < vectors; ++v) {
+        float* const own = scores + v * kSpan;
+        for (int part = first16; part < last16; ++part) {
+            const int position = start + part * kPart;
+            if (unit.softcap > 0.0f || position < unit.first[v] || position + kPart - 1 > unit.positions[v])
+                finish_part(unit, v, position, own + part * kPart);
+        }
+        __m512 most = _mm512_loadu_ps(own + first16 * kPart);
+        for (int part = first16 + 1; part < last16; ++part) most = _mm512_max_ps(most, _mm512_loadu_ps(own + part * kPart));
+        largest[v] = _mm512_reduce_max_ps(most) * factor;
+    }
+    peaks.raise(_mm512_load_ps(largest));
+    _mm512_store_ps(shifts, peaks.shift);
+    _mm512_store_ps(shrinks, peaks.shrink);
+    const __m512 times = _mm512_set1_ps(factor);
+    const __m256bh ones = __m256bh(_mm256_set1_epi16(0x3f80));
+    for (int v = 0; v < vectors; ++v) {
+        const __m512 shift = _mm512_set1_ps(shifts[v]), shrink = _mm512_set1_ps(shrinks[v]);
+        __m256 sum = _mm256_setzero_ps();
+        for (int part = first16; part < last16; ++part) {
+            const __m512 score = _mm512_loadu_ps(scores + v * kSpan + part * kPart);
+            const __m256bh rounded = _mm512_cvtneps_pbh(power_of_two(_mm512_fmsub_ps(score, times, shift)));
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + v * (kSpan / 2) + part * 8), __m256i(rounded));
+            sum = _mm256_dpbf16_ps(sum, rounded, ones);
+        }
+        totals[v] = totals[v] * shrinks[v] + sum_of(sum);
+        for (int d = 0; d < dim; d += 16) _mm512_storeu_ps(out + v * dim + d, _mm512_mul_ps(_mm512_loadu_ps(out + v * dim + d), shrink));
+    }
+}
+
+// 32 codes, two to a lane, with a scale for the first and one for the second of each lane, as bf16.
+inline void expand32(const uint8_t* codes, __m512 first_scale, __m512 second_scale, uint16_t* out) {
+    const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2,
+                                                17, 1, 16, 0);
+    const __m512i both = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
+    const __m512 first = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(both, 16), 16)), first_scale);
+    const __m512 second = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(both, 16)), second_scale);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(interleave, __m512i(_mm512_cvtne2ps_pbh(second, first))));
+}
+
+void expand_keys(const uint8_t* part, int dim, uint16_t* out) {
+    const uint8_t* scales = part + dim * kPart;
+    for (int group = 0; group < dim / kKeyGroup; ++group) {
+        const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + group * kPart * 2));
+        const __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+        OCTAVO_UNROLL
+        for (int pair = 0; pair < kKeyGroup / 2; ++pair) {
+            const int at = (group * kKeyGroup / 2 + pair) * 32;
+            expand32(part + at, scale, scale, out + at);
+        }
+    }
+}
+
+void expand_values(const uint8_t* part, int dim, uint16_t* out) {
+    const uint8_t* scales = part + dim * kPart;
+    for (int pair = 0; pair < kPart / 2; ++pair)
+        for (int group = 0; group < dim / kValueGroup; ++group) {
+            const __m512 first = _mm512_set1_ps(scale_at(scales, group * kPart + pair * 2));
+            const __m512 second = _mm512_set1_ps(scale_at(scales, group * kPart + pair * 2 + 1));
+            const int at = pair * dim * 2 + group * 32;
+            expand32(part + at, first, second, out + at);
+        }
+}
 
 void attention(const AttentionUnit& unit, float* scratch) {
     const int dim = unit.head_dim, pairs = dim / 2, vectors = unit.vectors;
@@ -516,68 +644,35 @@ void attention(const AttentionUnit& unit, float* scratch) {
     float* out = scores + kVectors * kSpan;                                   // [kVectors][dim]
     uint32_t* weights = reinterpret_cast<uint32_t*>(out + kVectors * dim);    // [kVectors][kSpan / 2] pairs of bf16
     uint32_t* queries = weights + kVectors * (kSpan / 2);                     // [kVectors][pairs] pairs of bf16
-    float peak[kVectors], total[kVectors];
-    int low = unit.first[0], high = unit.positions[0];
+    const Parts parts(unit, reinterpret_cast<uint16_t*>(queries + kVectors * pairs));
+    alignas(64) float peak_of[16] = {}, totals[16];
     for (int v = 0; v < vectors; ++v) {
         to_bf16_row(unit.queries[v], dim, reinterpret_cast<uint16_t*>(queries + v * pairs));
-        peak[v] = unit.has_sinks ? unit.sinks[v] : -std::numeric_limits<float>::infinity();
-        total[v] = unit.has_sinks ? 1.0f : 0.0f;
-        low = std::min(low, unit.first[v]);
-        high = std::max(high, unit.positions[v]);
+        const SoftmaxState state = initial_state(unit, v);
+        peak_of[v] = state.peak;
+        totals[v] = state.total;
     }
+    Peaks peaks{_mm512_load_ps(peak_of), {}, {}};
     std::fill(out, out + size_t(vectors) * size_t(dim), 0.0f);
-    const auto offset = [&](int position) {  // of 16 positions, from block 0
-        return unit.block_stride * unit.table[position / unit.block_size] + int64_t(position % unit.block_size) * dim;
-    };
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    const auto [low, high] = seen_range(unit);
     for (int start = low / kSpan * kSpan; start <= high; start += kSpan) {
-        const int first16 = std::max(0, (low - start) / 16), last16 = std::min(kSpan / 16, (high - start) / 16 + 1);
-        const uint16_t *keys[kSpan / 16], *values[kSpan / 16];
-        for (int part = first16; part < last16; ++part) {
-            const int position = start + part * 16;
-            keys[part] = unit.keys + offset(position);
-            values[part] = unit.values + offset(position);
-        }
+        const int first16 = std::max(0, (low - start) / kPart), last16 = std::min(kSpan / kPart, (high - start) / kPart + 1);
+        const uint16_t *keys[2], *values[kSpan / kPart];
         for (int part = first16; part < last16; part += 2) {
-            const int count = std::min(2, last16 - part);
-            if (vectors <= kFewVectors) {
-                for (int p = part; p < part + count; ++p) prefetch_halves(values[p], size_t(dim) * 16);
-                for (int position = start + part * 16 + 32; position < std::min(start + part * 16 + 64, high + 1); position += 16)
-                    prefetch_halves(unit.keys + offset(position), size_t(dim) * 16);
-            }
-            if (count == 2) score_all<2>(keys + part, queries, pairs, vectors, scores + part * 16);
-            else score_all<1>(keys + part, queries, pairs, vectors, scores + part * 16);
+            const int count = std::min(2, last16 - part), position = start + part * kPart;
+            Fetch fetch{{}, {parts.value_bytes / size_t(pairs), parts.key_bytes / size_t(pairs)}};
+            if (vectors <= kFewVectors)
+                for (int p = 0; p < count; ++p) {
+                    fetch.parts[2 * p] = parts.values_at(position + p * kPart);
+                    fetch.parts[2 * p + 1] = parts.keys_at(std::min(position + kFetchAhead + p * kPart, high));
+                }
+            for (int p = 0; p < count; ++p) keys[p] = parts.keys(position + p * kPart, p, expand_keys);
+            const Fetch* few = vectors <= kFewVectors ? &fetch : nullptr;
+            if (count == 2) score_all<2>(keys, queries, pairs, vectors, scores + part * kPart, few);
+            else score_all<1>(keys, queries, pairs, vectors, scores + part * kPart, few);
         }
-        for (int v = 0; v < vectors; ++v) {
-            float* own = scores + v * kSpan;
-            __m512 largest = minus_infinity;
-            for (int part = first16; part < last16; ++part) {
-                __m512 score = _mm512_mul_ps(_mm512_loadu_ps(own + part * 16), _mm512_set1_ps(unit.scale));
-                if (unit.softcap > 0.0f)
-                    score = _mm512_mul_ps(_mm512_set1_ps(unit.softcap), hyperbolic_tangent(_mm512_div_ps(score, _mm512_set1_ps(unit.softcap))));
-                const __m512i position = _mm512_add_epi32(lane, _mm512_set1_epi32(start + part * 16));
-                const __mmask16 seen = _mm512_cmp_epi32_mask(position, _mm512_set1_epi32(unit.positions[v]), _MM_CMPINT_LE) &
-                                       _mm512_cmp_epi32_mask(position, _mm512_set1_epi32(unit.first[v]), _MM_CMPINT_NLT);
-                score = _mm512_mask_blend_ps(seen, minus_infinity, score);
-                _mm512_storeu_ps(own + part * 16, score);
-                largest = _mm512_max_ps(largest, score);
-            }
-            const float next = std::max(peak[v], _mm512_reduce_max_ps(largest));
-            const float shift = std::isinf(next) ? 0.0f : next;
-            __m512 sum = _mm512_setzero_ps();
-            for (int part = first16; part < last16; ++part) {
-                const __m512 weight = exponential_or_zero(_mm512_sub_ps(_mm512_loadu_ps(own + part * 16), _mm512_set1_ps(shift)));
-                const __m256bh rounded = _mm512_cvtneps_pbh(weight);
-                _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + v * (kSpan / 2) + part * 8), __m256i(rounded));
-                sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(__m256i(rounded)), 16)));
-            }
-            const float shrink = peak[v] == next ? 1.0f : std::exp(peak[v] - shift);
-            total[v] = total[v] * shrink + _mm512_reduce_add_ps(sum);
-            if (shrink != 1.0f)
-                for (int d = 0; d < dim; d += 16) _mm512_storeu_ps(out + v * dim + d, _mm512_mul_ps(_mm512_loadu_ps(out + v * dim + d), _mm512_set1_ps(shrink)));
-            peak[v] = next;
-        }
+        weigh(unit, start, first16, last16, scores, weights, peaks, totals, out);
+        for (int part = first16; part < last16; ++part) values[part] = parts.values(start + part * kPart, part, expand_values);
         // All positions up to `high` are written, and finite where the sequence is sound; beyond it lies what others left.
         const int end = std::min(kSpan, high - start + 1);
         const int first_pair = first16 * 8, last_pair = (end + 1) / 2;
@@ -587,9 +682,15 @@ void attention(const AttentionUnit& unit, float* scratch) {
         for (; vectors - v >= 3; v += 3) mix_head<3>(values, dim, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
         for (; v < vectors; ++v) mix_head<1>(values, dim, first_pair, last_pair, odd_end, weights + v * (kSpan / 2), out + v * dim);
     }
-    for (int v = 0; v < vectors; ++v)
+    _mm512_store_ps(peak_of, peaks.peak);
+    for (int v = 0; v < vectors; ++v) {
+        if (unit.partial) {
+            keep_partial(unit, v, {peak_of[v], totals[v]}, out + v * dim);
+            continue;
+        }
         for (int d = 0; d < dim; d += 16)
-            _mm512_storeu_ps(unit.outputs[v] + d, _mm512_div_ps(_mm512_loadu_ps(out + v * dim + d), _mm512_set1_ps(total[v])));
+            _mm512_storeu_ps(unit.outputs[v] + d, _mm512_div_ps(_mm512_loadu_ps(out + v * dim + d), _mm512_set1_ps(totals[v])));
+    }
 }
 
 void argmax(const float* values, int count, int base, Best& best) {

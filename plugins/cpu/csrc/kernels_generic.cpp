@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "attention.h"
 #include "kernels.h"
 #include "numbers.h"
 
@@ -176,54 +177,55 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
         }
 }
 
-void attend(const AttentionUnit& unit, int v, float* query) {
-    const int dim = unit.head_dim, last = unit.positions[v];
+void expand_keys(const uint8_t* part, int dim, uint16_t* out) {
+    for (int i = 0; i < dim * kPart; ++i) {
+        const int position = i / 2 % kPart, dimension = i / (2 * kPart) * 2 + i % 2;
+        out[i] = to_bf16(float(int8_t(part[i])) * scale_at(part + dim * kPart, dimension / kKeyGroup * kPart + position));
+    }
+}
+
+void expand_values(const uint8_t* part, int dim, uint16_t* out) {
+    for (int i = 0; i < dim * kPart; ++i) {
+        const int position = i / (2 * dim) * 2 + i % 2, dimension = i / 2 % dim;
+        out[i] = to_bf16(float(int8_t(part[i])) * scale_at(part + dim * kPart, dimension / kValueGroup * kPart + position));
+    }
+}
+
+void attend(const AttentionUnit& unit, int v, float* query, uint16_t* room) {
+    const int dim = unit.head_dim, low = std::max(unit.first[v], unit.begin), high = std::min(unit.positions[v], unit.end - 1);
     for (int d = 0; d < dim; ++d) query[d] = from_bf16(to_bf16(unit.queries[v][d]));
-    float peak = unit.has_sinks ? unit.sinks[v] : -std::numeric_limits<float>::infinity();
-    float total = unit.has_sinks ? 1.0f : 0.0f;
-    float* out = unit.outputs[v];
+    const Parts parts(unit, room);
+    SoftmaxState state = initial_state(unit, v);
+    float* out = unit.partial ? unit.partial + v * partial_stride(dim) : unit.outputs[v];
     std::fill(out, out + dim, 0.0f);
     float weights[kSpan];
-    for (int start = unit.first[v] / kSpan * kSpan; start <= last; start += kSpan) {
-        float span_peak = -std::numeric_limits<float>::infinity();
-        for (int i = 0; i < kSpan; ++i) {
-            const int position = start + i;
-            weights[i] = -std::numeric_limits<float>::infinity();
-            if (position < unit.first[v] || position > last) continue;
-            const uint16_t* block = unit.keys + unit.block_stride * unit.table[position / unit.block_size];
-            const int offset = position % unit.block_size;
+    for (int start = low / kSpan * kSpan; start <= high; start += kSpan) {
+        const int from = std::max(low, start), to = std::min(high + 1, start + kSpan);
+        float largest = kMinusInfinity;
+        for (int position = from; position < to; ++position) {
+            const uint16_t* keys = parts.keys(position, 0, expand_keys);
             float score = 0.0f;
-            for (int d = 0; d < dim; ++d) {
-                const uint16_t key = block[size_t(offset / 16) * size_t(dim) * 16 + size_t(d / 2) * 32 + size_t(offset % 16) * 2 + size_t(d % 2)];
-                score += query[d] * from_bf16(key);
-            }
-            score *= unit.scale;
-            if (unit.softcap > 0.0f) score = unit.softcap * std::tanh(score / unit.softcap);
-            weights[i] = score;
-            span_peak = std::max(span_peak, score);
+            for (int d = 0; d < dim; ++d) score += query[d] * from_bf16(keys[d / 2 * 2 * kPart + position % kPart * 2 + d % 2]);
+            if (unit.softcap > 0.0f) score = unit.softcap * std::tanh(score * unit.scale / unit.softcap);
+            weights[position - start] = score;
+            largest = std::max(largest, score);
         }
-        const float next = std::max(peak, span_peak);
-        const float shift = std::isinf(next) ? 0.0f : next;
-        const float shrink = std::exp(peak - shift);
+        const float shrink = state.raise(largest * score_factor(unit));
         for (int d = 0; d < dim; ++d) out[d] *= shrink;
-        total *= shrink;
-        for (int i = 0; i < kSpan; ++i) {
-            const int position = start + i;
-            if (position < unit.first[v] || position > last) continue;
-            const float weight = from_bf16(to_bf16(std::exp(weights[i] - shift)));
-            total += weight;
-            const uint16_t* block = unit.values + unit.block_stride * unit.table[position / unit.block_size];
-            const int offset = position % unit.block_size;
-            for (int d = 0; d < dim; ++d)
-                out[d] += weight * from_bf16(block[size_t(offset / 2) * size_t(dim) * 2 + size_t(d) * 2 + size_t(offset % 2)]);
+        for (int position = from; position < to; ++position) {
+            const float weight = from_bf16(to_bf16(std::exp2(std::fma(weights[position - start], score_factor(unit), -state.shift()))));
+            state.total += weight;
+            const uint16_t* values = parts.values(position, 0, expand_values);
+            for (int d = 0; d < dim; ++d) out[d] += weight * from_bf16(values[position % kPart / 2 * 2 * dim + d * 2 + position % 2]);
         }
-        peak = next;
     }
-    for (int d = 0; d < dim; ++d) out[d] /= total;
+    if (unit.partial) return keep_partial(unit, v, state, out);
+    for (int d = 0; d < dim; ++d) out[d] /= state.total;
 }
 
 void attention(const AttentionUnit& unit, float* scratch) {
-    for (int v = 0; v < unit.vectors; ++v) attend(unit, v, scratch);
+    uint16_t* const room = reinterpret_cast<uint16_t*>(scratch + unit.head_dim);
+    for (int v = 0; v < unit.vectors; ++v) attend(unit, v, scratch, room);
 }
 
 void argmax(const float* values, int count, int base, Best& best) {

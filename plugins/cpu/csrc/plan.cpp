@@ -35,38 +35,79 @@ Pages& Pages::operator=(Pages&& other) noexcept {
     return *this;
 }
 
-KVStore::KVStore(int slots_, int blocks_, int block_size_, int kv_heads_, int head_dim_)
-    : slots(slots_), blocks(blocks_), block_size(block_size_), kv_heads(kv_heads_), head_dim(head_dim_), part_(size_t(kv_heads_) * head_stride()),
-      pages_(size_t(blocks_) * block_stride() * sizeof(uint16_t)) {}
+KVStore::KVStore(KVFormat format_, int slots_, int blocks_, int block_size_, int kv_heads_, int head_dim_)
+    : format(format_), slots(slots_), blocks(blocks_), block_size(block_size_), kv_heads(kv_heads_), head_dim(head_dim_),
+      slot_bytes_(size_t(kv_heads_) * (key_bytes() + value_bytes())), pages_(size_t(blocks_) * block_stride()) {}
 
-void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch) {
-    const size_t block = size_t(at / block_size), offset = size_t(at % block_size), dim = size_t(head_dim);
-    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim) {
-        const size_t base = block * block_stride() + size_t(head) * head_stride();
-        uint16_t* k = keys(slot) + base + offset / 16 * dim * 16 + offset % 16 * 2;
-        kernels.to_bf16(key, head_dim, scratch);
-        for (size_t d = 0; d < dim; d += 2) std::memcpy(k + d * 16, scratch + d, 4);
-        uint16_t* v = values(slot) + base + offset / 2 * dim * 2 + offset % 2;
-        kernels.to_bf16(value, head_dim, scratch);
-        for (size_t d = 0; d < dim; ++d) v[d * 2] = scratch[d];
+namespace {
+
+// The scale of `count` numbers that lie together, and their codes. It is a bf16 number, rounded up so that no code exceeds 127.
+uint16_t quantise_few(const float* values, int count, int8_t* codes) {
+    float largest = 0.0f;
+    bool finite = true;
+    for (int i = 0; i < count; ++i) {
+        largest = std::max(largest, std::fabs(values[i]));
+        finite = finite && std::isfinite(values[i]);
     }
+    const uint16_t scale = !finite ? 0x7fc0 : largest < kQuantiseFloor ? 0 : uint16_t((float_to_bits(largest / 127.0f) + 0xffff) >> 16);
+    const float inverse = scale == 0 || !finite ? 0.0f : 1.0f / from_bf16(scale);
+    for (int i = 0; i < count; ++i) codes[i] = finite ? int8_t(std::lrintf(values[i] * inverse)) : 1;
+    return scale;
 }
 
-void KVStore::read(int slot, int64_t at, float* key, float* value) const {
-    const size_t block = size_t(at / block_size), offset = size_t(at % block_size), dim = size_t(head_dim);
-    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim) {
-        const uint16_t* k = keys(slot) + block * block_stride() + size_t(head) * head_stride() + offset / 16 * dim * 16 + offset % 16 * 2;
-        const uint16_t* v = values(slot) + block * block_stride() + size_t(head) * head_stride() + offset / 2 * dim * 2 + offset % 2;
-        for (size_t d = 0; d < dim; ++d) {
-            key[d] = from_bf16(k[d / 2 * 32 + d % 2]);
-            value[d] = from_bf16(v[d * 2]);
+// Where dimension d of a key, or of a value, lies in its part, in elements.
+size_t key_at(size_t offset, size_t d) { return d / 2 * 2 * kPart + offset * 2 + d % 2; }
+size_t value_at(size_t offset, size_t d, size_t dim) { return offset / 2 * 2 * dim + d * 2 + offset % 2; }
+
+}  // namespace
+
+void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch) {
+    const size_t block = size_t(at / block_size), part = size_t(at % block_size / kPart), offset = size_t(at % kPart), dim = size_t(head_dim);
+    uint8_t* k = keys(slot) + block * block_stride() + part * key_part_bytes(format, head_dim);
+    uint8_t* v = values(slot) + block * block_stride() + part * value_part_bytes(format, head_dim);
+    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim, k += key_bytes(), v += value_bytes()) {
+        if (format == KVFormat::Bf16) {
+            uint16_t *const wide_k = reinterpret_cast<uint16_t*>(k), *const wide_v = reinterpret_cast<uint16_t*>(v);
+            kernels.to_bf16(key, head_dim, scratch);
+            for (size_t d = 0; d < dim; d += 2) std::memcpy(wide_k + key_at(offset, d), scratch + d, 4);
+            kernels.to_bf16(value, head_dim, scratch);
+            for (size_t d = 0; d < dim; ++d) wide_v[value_at(offset, d, dim)] = scratch[d];
+            continue;
+        }
+        int8_t codes[kValueGroup];
+        uint16_t *const k_scales = reinterpret_cast<uint16_t*>(k + dim * kPart), *const v_scales = reinterpret_cast<uint16_t*>(v + dim * kPart);
+        for (size_t d = 0; d < dim; d += kKeyGroup) {
+            k_scales[d / kKeyGroup * kPart + offset] = quantise_few(key + d, kKeyGroup, codes);
+            for (size_t i = 0; i < kKeyGroup; i += 2) std::memcpy(k + key_at(offset, d + i), codes + i, 2);
+        }
+        for (size_t d = 0; d < dim; d += kValueGroup) {
+            v_scales[d / kValueGroup * kPart + offset] = quantise_few(value + d, kValueGroup, codes);
+            for (size_t i = 0; i < kValueGroup; ++i) v[value_at(offset, d + i, dim)] = uint8_t(codes[i]);
         }
     }
 }
 
+void KVStore::read(int slot, int64_t at, float* key, float* value) const {
+    const size_t block = size_t(at / block_size), part = size_t(at % block_size / kPart), offset = size_t(at % kPart), dim = size_t(head_dim);
+    const uint8_t* k = keys(slot) + block * block_stride() + part * key_part_bytes(format, head_dim);
+    const uint8_t* v = values(slot) + block * block_stride() + part * value_part_bytes(format, head_dim);
+    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim, k += key_bytes(), v += value_bytes())
+        for (size_t d = 0; d < dim; ++d) {
+            if (format == KVFormat::Bf16) {
+                key[d] = from_bf16(reinterpret_cast<const uint16_t*>(k)[key_at(offset, d)]);
+                value[d] = from_bf16(reinterpret_cast<const uint16_t*>(v)[value_at(offset, d, dim)]);
+                continue;
+            }
+            const float k_scale = from_bf16(reinterpret_cast<const uint16_t*>(k + dim * kPart)[d / kKeyGroup * kPart + offset]);
+            const float v_scale = from_bf16(reinterpret_cast<const uint16_t*>(v + dim * kPart)[d / kValueGroup * kPart + offset]);
+            key[d] = from_bf16(to_bf16(float(int8_t(k[key_at(offset, d)])) * k_scale));
+            value[d] = from_bf16(to_bf16(float(int8_t(v[value_at(offset, d, dim)])) * v_scale));
+        }
+}
+
 void KVStore::copy_block(int source, int destination) {
-    uint16_t* const base = pages_.as<uint16_t>();
-    std::memcpy(base + size_t(destination) * block_stride(), base + size_t(source) * block_stride(), block_stride() * sizeof(uint16_t));
+    uint8_t* const base = pages_.as<uint8_t>();
+    std::memcpy(base + size_t(destination) * block_stride(), base + size_t(source) * block_stride(), block_stride());
 }
 
 // -- the model -----------------------------------------------------------------------------------------------------------------
@@ -137,7 +178,7 @@ void Model::reserve(int tokens) {
     }
     int widest_buffer = 0;
     for (int width : buffer_widths) widest_buffer = std::max(widest_buffer, (width + 15) / 16 * 16);
-    const size_t scratch = size_t(std::max({attention_scratch(head_dim), 2 * widest_buffer, kLogitTiles * kTile * tokens}));
+    const size_t scratch = size_t(std::max({attention_scratch(head_dim) + 2 * kVectors * partial_stride(head_dim), 2 * widest_buffer, kLogitTiles * kTile * tokens}));
     scratch_.assign(size_t(pool_->threads()), std::vector<float>(scratch));
     bests_.assign(size_t(pool_->threads()), std::vector<Best>(size_t(tokens)));
 }
@@ -356,43 +397,110 @@ void Model::logits_or_best(const Step& step, int worker, int rows, float* logits
     }
 }
 
-// Units of up to kVectors query heads that share a key-value head and lie close together in one row, taken as workers come free:
-// rows differ in length.
+AttentionUnit Model::attention_unit(const Step& step, const StepArrays& arrays, KVStore& kv, int r, int head, int slice, int first_query,
+                                    int queries) {
+    const int shared = step.heads / step.kv_heads, start = arrays.query_starts[r], count = arrays.query_starts[r + 1] - start;
+    AttentionUnit unit{};
+    unit.head_dim = step.head_dim;
+    unit.block_size = kv.block_size;
+    unit.scale = step.scale;
+    unit.softcap = step.softcap;
+    unit.has_sinks = step.vector >= 0;
+    unit.table = arrays.tables + (size_t(step.group) * size_t(arrays.rows) + size_t(r)) * size_t(arrays.table_width);
+    unit.format = kv.format;
+    unit.keys = kv.keys(step.slot) + size_t(head) * kv.key_bytes();
+    unit.values = kv.values(step.slot) + size_t(head) * kv.value_bytes();
+    unit.block_stride = int64_t(kv.block_stride());
+    for (int q = first_query; q < std::min(count, first_query + queries); ++q)
+        for (int h = slice * kVectors; h < std::min(shared, (slice + 1) * kVectors); ++h) {
+            const int v = unit.vectors++, column = (head * shared + h) * step.head_dim;
+            unit.queries[v] = row(step.in[0], start + q) + column;
+            unit.outputs[v] = row(step.out[0], start + q) + column;
+            unit.positions[v] = arrays.context_lens[r] - count + q;
+            unit.first[v] = step.window > 0 ? std::max(0, unit.positions[v] - step.window + 1) : 0;
+            if (unit.has_sinks) unit.sinks[v] = vectors[size_t(step.vector)][size_t(head * shared + h)];
+        }
+    return unit;
+}
+
+namespace {
+
+// Add what one chunk left of a query to what the chunks before it left.
+void join_chunk(const float* chunk, int dim, float* sum) {
+    const float peak = chunk[dim], total = chunk[dim + 1];
+    float &sum_peak = sum[dim], &sum_total = sum[dim + 1];
+    if (total == 0.0f) return;  // it sees nothing there
+    if (sum_total == 0.0f) {
+        std::memcpy(sum, chunk, size_t(dim + 2) * sizeof(float));
+        return;
+    }
+    const float top = std::max(peak, sum_peak), shift = std::isinf(top) ? 0.0f : top;
+    const float own = std::exp2(peak - shift), before = std::exp2(sum_peak - shift);
+    for (int d = 0; d < dim; ++d) sum[d] = sum[d] * before + chunk[d] * own;
+    sum_total = sum_total * before + total * own;
+    sum_peak = top;
+}
+
+void clear_sum(int dim, float* sum) {
+    std::fill(sum, sum + dim, 0.0f);
+    sum[dim] = -std::numeric_limits<float>::infinity();
+    sum[dim + 1] = 0.0f;
+}
+
+void write_output(const float* sum, int dim, float* out) {
+    for (int d = 0; d < dim; ++d) out[d] = sum[d] / sum[dim + 1];
+}
+
+// The chunks that hold what a unit's queries see.
+struct Chunks { int first, last; };
+Chunks chunks_of(const AttentionUnit& unit) {
+    return {*std::min_element(unit.first, unit.first + unit.vectors) / kContextChunk,
+            *std::max_element(unit.positions, unit.positions + unit.vectors) / kContextChunk};
+}
+
+}  // namespace
+
+// All of a unit by one worker, chunk after chunk.
+void Model::attend_in_chunks(AttentionUnit& unit, int worker) {
+    float* const scratch = scratch_[size_t(worker)].data();
+    const auto [first, last] = chunks_of(unit);
+    const int stride = partial_stride(unit.head_dim);
+    if (first == last) {
+        unit.end = (last + 1) * kContextChunk;
+        unit.begin = first * kContextChunk;
+        return kernels_->attention(unit, scratch);
+    }
+    float* const partial = scratch + attention_scratch(unit.head_dim);
+    float* const sums = partial + kVectors * stride;
+    for (int v = 0; v < unit.vectors; ++v) clear_sum(unit.head_dim, sums + v * stride);
+    unit.partial = partial;
+    for (int chunk = first; chunk <= last; ++chunk) {
+        unit.begin = chunk * kContextChunk;
+        unit.end = unit.begin + kContextChunk;
+        kernels_->attention(unit, scratch);
+        for (int v = 0; v < unit.vectors; ++v) join_chunk(partial + v * stride, unit.head_dim, sums + v * stride);
+    }
+    for (int v = 0; v < unit.vectors; ++v) write_output(sums + v * stride, unit.head_dim, unit.outputs[v]);
+}
+
+// Units of up to kVectors query heads that share a key-value head and lie close together in one row, taken as workers come free: rows differ
+// in length.
 void Model::attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv) {
     const int shared = step.heads / step.kv_heads;
     const int queries = std::max(1, kVectors / shared);  // per unit
-    const int heads_per_unit = std::min(shared, kVectors);
-    const int slices = (shared + heads_per_unit - 1) / heads_per_unit;
+    const int slices = (shared + kVectors - 1) / kVectors;
     std::atomic<int>& next = taken_[size_t(&step - steps.data())];
     int unit_index = next.fetch_add(1, std::memory_order_relaxed);
     int seen = 0;
     for (int r = 0; r < arrays.rows; ++r) {
-        const int start = arrays.query_starts[r], count = arrays.query_starts[r + 1] - start;
+        const int count = arrays.query_starts[r + 1] - arrays.query_starts[r];
         if (count == 0) continue;
-        const int chunks = (count + queries - 1) / queries, units = chunks * step.kv_heads * slices;
+        const int groups = (count + queries - 1) / queries, units = groups * step.kv_heads * slices;
         for (; unit_index < seen + units; unit_index = next.fetch_add(1, std::memory_order_relaxed)) {
             const int local = unit_index - seen;
-            const int slice = local % slices, head = local / slices % step.kv_heads, chunk = chunks - 1 - local / slices / step.kv_heads;
-            AttentionUnit unit{};
-            unit.head_dim = step.head_dim;
-            unit.block_size = kv.block_size;
-            unit.scale = step.scale;
-            unit.softcap = step.softcap;
-            unit.has_sinks = step.vector >= 0;
-            unit.table = arrays.tables + (size_t(step.group) * size_t(arrays.rows) + size_t(r)) * size_t(arrays.table_width);
-            unit.keys = kv.keys(step.slot) + size_t(head) * kv.head_stride();
-            unit.values = kv.values(step.slot) + size_t(head) * kv.head_stride();
-            unit.block_stride = int64_t(kv.block_stride());
-            for (int q = chunk * queries; q < std::min(count, (chunk + 1) * queries); ++q)
-                for (int h = slice * heads_per_unit; h < std::min(shared, (slice + 1) * heads_per_unit); ++h) {
-                    const int v = unit.vectors++, column = (head * shared + h) * step.head_dim;
-                    unit.queries[v] = row(step.in[0], start + q) + column;
-                    unit.outputs[v] = row(step.out[0], start + q) + column;
-                    unit.positions[v] = arrays.context_lens[r] - count + q;
-                    unit.first[v] = step.window > 0 ? std::max(0, unit.positions[v] - step.window + 1) : 0;
-                    if (unit.has_sinks) unit.sinks[v] = vectors[size_t(step.vector)][size_t(head * shared + h)];
-                }
-            kernels_->attention(unit, scratch_[size_t(worker)].data());
+            const int slice = local % slices, head = local / slices % step.kv_heads, group = groups - 1 - local / slices / step.kv_heads;
+            AttentionUnit unit = attention_unit(step, arrays, kv, r, head, slice, group * queries, queries);
+            attend_in_chunks(unit, worker);
         }
         seen += units;
     }

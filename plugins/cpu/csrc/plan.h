@@ -32,27 +32,29 @@ private:
     size_t bytes_ = 0;
 };
 
-// The block pool. A block lies in one piece: for each layer slot its keys, then its values, bf16, one KV head after the other in the layouts
-// of AttentionUnit.
+// The block pool. A block lies in one piece: for each layer slot its keys, then its values, one KV head after the other in the layouts of
+// kv_format.h.
 class KVStore {
 public:
-    KVStore(int slots, int blocks, int block_size, int kv_heads, int head_dim);
+    KVStore(KVFormat format, int slots, int blocks, int block_size, int kv_heads, int head_dim);
 
-    // Of block 0; those of block b lie b * block_stride() elements further.
-    uint16_t* keys(int slot) const { return pages_.as<uint16_t>() + size_t(2 * slot) * part_; }
-    uint16_t* values(int slot) const { return pages_.as<uint16_t>() + size_t(2 * slot + 1) * part_; }
-    size_t block_stride() const { return size_t(2 * slots) * part_; }
-    size_t head_stride() const { return size_t(block_size) * size_t(head_dim); }
+    // Of block 0 and the first head; those of block b lie b * block_stride() bytes further, those of head h h times its bytes.
+    uint8_t* keys(int slot) const { return pages_.as<uint8_t>() + size_t(slot) * slot_bytes_; }
+    uint8_t* values(int slot) const { return keys(slot) + size_t(kv_heads) * key_bytes(); }
+    size_t block_stride() const { return size_t(slots) * slot_bytes_; }
+    size_t key_bytes() const { return size_t(block_size / kPart) * key_part_bytes(format, head_dim); }
+    size_t value_bytes() const { return size_t(block_size / kPart) * value_part_bytes(format, head_dim); }
 
     // Write one token's keys and values, [kv_heads][head_dim] each; `scratch` has head_dim elements.
     void write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch);
     void read(int slot, int64_t at, float* key, float* value) const;
     void copy_block(int source, int destination);
 
+    const KVFormat format;
     const int slots, blocks, block_size, kv_heads, head_dim;
 
 private:
-    size_t part_;  // elements of one block's keys, or values, in one slot
+    size_t slot_bytes_;  // of one block's keys and values
     Pages pages_;
 };
 
@@ -146,6 +148,8 @@ private:
     void logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best);
     void write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch);
     void attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv);
+    AttentionUnit attention_unit(const Step& step, const StepArrays& arrays, KVStore& kv, int row, int head, int slice, int first_query, int queries);
+    void attend_in_chunks(AttentionUnit& unit, int worker);
     void feed(const Step& step, const float* values, int width, int row, const Activations& to);
     // The next piece of a step's `count` rows or tiles. Workers take pieces as they come free: on a shared machine one of them may
     // lose its core for a while, and what it has not taken the others do.

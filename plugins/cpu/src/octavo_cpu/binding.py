@@ -48,7 +48,7 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = MappingProxyType({
     "octavo_run": (c_int, (c_void_p,) * 8),
     "octavo_clock": (c_int, (c_void_p, c_int)),
     "octavo_clock_read": (None, (c_void_p, c_void_p)),
-    "octavo_kv_new": (c_void_p, (c_int, c_int, c_int, c_int, c_int)),
+    "octavo_kv_new": (c_void_p, (c_int,) * 6),
     "octavo_kv_free": (None, (c_void_p,)),
     "octavo_kv_block": (None, (c_void_p, c_int, c_void_p, c_int)),
     "octavo_ceiling_read": (c_double, (c_void_p, c_void_p, c_int64, c_double)),

@@ -1,4 +1,4 @@
-"""The block pool in the host's memory, bf16, in the layout that native attention reads."""
+"""The block pool in the host's memory, in the layout that native attention reads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from octavo.platform import DeviceOutOfMemory, KVLayout
 from octavo_cpu.binding import pointer
 
 
+KV_FORMATS = ("bf16", "int8")
+"""In the order of the library's KVFormat."""
+
+
 class NativeKVStore:
     """Meets `octavo.platform.KVStore`. Its pages take memory only once they are written."""
 
@@ -20,7 +24,7 @@ class NativeKVStore:
         self.layout = layout
         self.blocks = blocks
         self.handle: Any = library.octavo_kv_new(
-            layout.slots, blocks, layout.block_size, layout.kv_heads, layout.head_dim
+            KV_FORMATS.index(layout.dtype), layout.slots, blocks, layout.block_size, layout.kv_heads, layout.head_dim
         )
         if not self.handle:
             raise DeviceOutOfMemory(f"no address space for a KV pool of {blocks * layout.block_bytes} bytes")

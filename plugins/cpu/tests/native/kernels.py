@@ -52,11 +52,12 @@ class Attention:
     positions: npt.NDArray[np.int32]  # [vectors]
     first: npt.NDArray[np.int32]  # [vectors]
     table: npt.NDArray[np.int32]
-    keys: npt.NDArray[np.uint16]  # [blocks, block_size / 16, head_dim / 2, 16, 2]
-    values: npt.NDArray[np.uint16]  # [blocks, block_size / 2, head_dim, 2]
+    keys: npt.NDArray[np.uint8]  # [blocks, block_size / 16, bytes of a part]; see kv_format.h
+    values: npt.NDArray[np.uint8]  # the same
     scale: float
     softcap: float = 0.0
     sinks: F32 | None = None
+    format: int = 0  # of KVFormat
 
     @property
     def block_size(self) -> int:
@@ -194,16 +195,28 @@ class KernelSet:
     def attention(self, case: Attention, *, in_place: bool = False) -> F32:
         """[vectors, head_dim]; `in_place` lets the outputs overwrite the queries."""
         queries = case.queries.copy()
-        vectors, head_dim = queries.shape
         outputs = queries if in_place else np.full_like(queries, np.nan)
+        self._attend(case, queries, outputs, 0, 1 << 30, None)
+        return outputs
+
+    def attention_chunk(self, case: Attention, begin: int, end: int) -> F32:
+        """[vectors, head_dim + 2]: what positions begin … end - 1 leave: sums, largest score in powers of two, sum of
+        weights."""
+        vectors, head_dim = case.queries.shape
+        partial = np.full((vectors, head_dim + 16), np.nan, np.float32)
+        self._attend(case, case.queries.copy(), np.full_like(case.queries, np.nan), begin, end, partial)
+        return partial[:, : head_dim + 2]
+
+    def _attend(self, case: Attention, queries: F32, outputs: F32, begin: int, end: int, partial: F32 | None) -> None:
+        vectors, head_dim = queries.shape
         scratch = np.full(self._library.call("octavo_kernel_attention_scratch", head_dim), np.nan, np.float32)
-        stride = case.keys[0].size
+        assert case.keys[0].nbytes == case.values[0].nbytes or case.format, "one stride serves both"
         with _unchanged(case.keys, case.values, case.table):
             self._run(
                 "attention", queries, outputs, case.positions, case.first, case.sinks, vectors, head_dim,
-                case.block_size, case.scale, case.softcap, case.table, case.keys, case.values, stride, scratch,
+                case.block_size, case.scale, case.softcap, begin, end, partial, case.table, case.format, case.keys,
+                case.values, case.keys[0].nbytes, scratch,
             )  # fmt: skip
-        return outputs
 
     def _run(self, name: str, *arguments: Any) -> None:
         self._library.call(f"octavo_kernel_{name}", self._set, *arguments)

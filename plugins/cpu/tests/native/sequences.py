@@ -46,15 +46,64 @@ def unit(
     at = order[np.arange(length) // block_size] * block_size + np.arange(length) % block_size
     k[at], v[at] = to_bf16(sequence.keys), to_bf16(sequence.values)
     k = k.reshape(-1, block_size // 16, 16, head_dim // 2, 2).transpose(0, 1, 3, 2, 4)
-    v = v.reshape(-1, block_size // 2, 2, head_dim).transpose(0, 1, 3, 2)
+    v = v.reshape(-1, block_size // 16, 8, 2, head_dim).transpose(0, 1, 2, 4, 3)
     last = np.array(positions, np.int32)
     first = np.maximum(0, last - window + 1).astype(np.int32) if window else np.zeros_like(last)
     if spare:
         table[: first.min() // block_size] = order[used]
     return Attention(
-        queries, last, first, table, np.ascontiguousarray(k), np.ascontiguousarray(v),
+        queries, last, first, table, _parts(k), _parts(v),
         float(np.float32(head_dim**-0.5 if scale is None else scale)), softcap, sinks,
     )  # fmt: skip
+
+
+def _parts(elements: np.ndarray) -> np.ndarray:
+    """[blocks, block_size / 16, bytes of a part]"""
+    return np.ascontiguousarray(elements).reshape(*elements.shape[:2], -1).view(np.uint8)
+
+
+def random_int8_unit(
+    rng: np.random.Generator, length: int, queries: F32, positions: list[int], *, block_size: int = 16
+) -> tuple[Attention, Attention]:
+    """One unit over random codes and scales, and the same over the bf16 numbers that they stand for."""
+    head_dim = queries.shape[1]
+    used = -(-length // block_size)
+    order = rng.permutation(used + 2)
+    table = np.full(used + 1, 1 << 28, np.int32)
+    table[:used] = order[:used]
+    parts = (used + 2) * block_size // 16
+    codes = rng.integers(-127, 128, (2, parts, 16, head_dim)).astype(np.int8)  # [keys or values, part, position, dim]
+    scales = [
+        through_bf16((rng.random((parts, 16, head_dim // group)) * 0.02 + 1e-4).astype(np.float32)) for group in (8, 16)
+    ]
+    owned = np.zeros((used + 2) * block_size, bool)
+    owned[(order[np.arange(length) // block_size] * block_size + np.arange(length) % block_size)] = True
+    for scale in scales:  # what is not written has a scale of NaN
+        scale[~owned.reshape(parts, 16)] = np.nan
+    numbers = [
+        through_bf16(code.astype(np.float32) * np.repeat(scale, group, -1))
+        for code, scale, group in zip(codes, scales, (8, 16), strict=True)
+    ]
+
+    def ordered(elements: np.ndarray, keys: bool) -> np.ndarray:
+        pairs = elements.reshape(parts, 16, head_dim // 2, 2) if keys else elements.reshape(parts, 8, 2, head_dim)
+        return np.ascontiguousarray(pairs.transpose(0, 2, 1, 3) if keys else pairs.transpose(0, 1, 3, 2))
+
+    small, wide = [], []
+    room = head_dim * (16 + 4)  # bytes of a part of keys, and values padded to it: one stride serves both
+    for number, code, scale, keys in zip(numbers, codes, scales, (True, False), strict=True):
+        wide.append(to_bf16(ordered(number, keys)).reshape(-1, block_size // 16, 16 * head_dim).view(np.uint8))
+        data = np.full((parts, head_dim * (16 + (4 if keys else 2))), 0xA5, np.uint8)
+        data[:, : head_dim * 16] = ordered(code, keys).reshape(parts, -1).view(np.uint8)
+        data[:, head_dim * 16 :] = np.ascontiguousarray(to_bf16(scale).transpose(0, 2, 1)).reshape(parts, -1).view(np.uint8)
+        blocks = np.full((used + 2, room * block_size // 16), 0xA5, np.uint8)
+        blocks[:, : data.size // (used + 2)] = data.reshape(used + 2, -1)
+        small.append(blocks.reshape(used + 2, block_size // 16, room))
+    last = np.array(positions, np.int32)
+    case = Attention(
+        queries, last, np.zeros_like(last), table, small[0], small[1], float(np.float32(head_dim**-0.5)), format=1
+    )
+    return case, replace(case, keys=wide[0], values=wide[1], format=0)
 
 
 def only(case: Attention, vector: int) -> Attention:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from native import budget
 from native.kernels import Attention, KernelSet
 from native.numbers16 import F32
-from native.sequences import Sequence, bound, exact, only, random_sequence, unit, yardstick
+from native.sequences import Sequence, bound, exact, only, random_int8_unit, random_sequence, unit, yardstick
 
 EDGES = [1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 300]
 """Context lengths around the edges of half-blocks, blocks and spans of 128."""
@@ -172,6 +172,51 @@ def test_scratch_needs_no_values(kernels: KernelSet) -> None:
     first = kernels.attention(case)
     kernels.attention(unit(rng, random_sequence(rng, 300, 256), queries(rng, 12, 256), [299] * 12))
     assert kernels.attention(case).tobytes() == first.tobytes()
+
+
+# -- chunks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["plain", "window", "sinks"])
+def test_chunks_join_to_what_one_call_gives(kernels: KernelSet, kind: str) -> None:
+    """Each chunk leaves sums relative to its own largest score; together they are attention, within its bound."""
+    rng = np.random.default_rng(12)
+    sequence = random_sequence(rng, 700, 64)
+    sinks = np.linspace(-2, 3, 5).astype(np.float32) if kind == "sinks" else None
+    case = unit(
+        rng, sequence, queries(rng, 5, 64) * 2, [380, 390, 500, 698, 699], sinks=sinks,
+        window=200 if kind == "window" else 0,
+    )  # fmt: skip
+    chunks = [kernels.attention_chunk(case, begin, begin + 256).astype(np.float64) for begin in (0, 256, 512)]
+    peaks = np.stack([chunk[:, 64] for chunk in chunks])
+    weights = np.exp2(peaks - peaks.max(0))
+    sums = sum(chunk[:, :64] * weight[:, None] for chunk, weight in zip(chunks, weights, strict=True))
+    totals = sum(chunk[:, 65] * weight for chunk, weight in zip(chunks, weights, strict=True))
+    budget.within((sums / totals[:, None]).astype(np.float32), exact(case, sequence), bound(case, sequence))
+
+
+def test_a_chunk_that_a_query_does_not_see_leaves_nothing(kernels: KernelSet) -> None:
+    rng = np.random.default_rng(13)
+    sequence = random_sequence(rng, 600, 64)
+    case = unit(rng, sequence, queries(rng, 2, 64), [200, 599], window=100, sinks=np.ones(2, np.float32))
+    for v, begin in ((0, 256), (0, 512), (1, 0), (1, 256)):
+        assert kernels.attention_chunk(case, begin, begin + 128)[v].tolist() == [0.0] * 64 + [-np.inf, 0.0]
+
+
+# -- int8 -----------------------------------------------------------------------------------------
+
+
+@given(vectors=st.sampled_from([1, 2, 3, 5, 6, 12]), head_dim=st.sampled_from(HEAD_DIMS),
+       block_size=st.sampled_from([16, 32, 64]), length=st.sampled_from(EDGES), seed=st.integers(0, 2**32 - 1))  # fmt: skip
+@settings(some, max_examples=60)
+def test_int8_gives_the_bits_of_the_bf16_numbers_it_stands_for(
+    kernels: KernelSet, vectors: int, head_dim: int, block_size: int, length: int, seed: int
+) -> None:
+    """Codes and scales anywhere; what is not written has a scale of NaN."""
+    rng = np.random.default_rng(seed)
+    positions = sorted(rng.integers(max(0, length - 20), length, vectors).tolist())
+    small, wide = random_int8_unit(rng, length, queries(rng, vectors, head_dim), positions, block_size=block_size)
+    assert kernels.attention(small).tobytes() == kernels.attention(wide).tobytes()
 
 
 # -- numbers at the limits ------------------------------------------------------------------------
