@@ -15,6 +15,7 @@ import numpy.typing as npt
 import typer
 from rich.console import Console
 
+from octavo.config import KV_DTYPES, dtype_named
 from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ def accuracy(
     text: Annotated[list[Path], typer.Option(help="Text file to read; may be given several times.")],
     tokens: Annotated[int, typer.Option(help="How many tokens of the text to use.")] = 4096,
     platform: Annotated[str | None, typer.Option(help="Which platform to judge.")] = None,
+    kv_cache_dtype: Annotated[str, typer.Option(help="Type of its KV cache, as for serve.")] = "auto",
 ) -> None:
     """Mean KL divergence and agreement on the best token, against the reference platform in float32."""
-    found = measure(model, text, tokens, platform)
+    found = measure(model, text, tokens, platform, kv_cache_dtype)
     lines = (
         f"tokens               {found.positions:,}",
         f"mean KL divergence   {found.divergence / found.positions:.6f} nats",
@@ -56,7 +58,7 @@ def accuracy(
     Console().print("\n".join(lines), highlight=False)
 
 
-def measure(model: str, text: list[Path], tokens: int, platform: str | None) -> Agreement:
+def measure(model: str, text: list[Path], tokens: int, platform: str | None, kv_cache_dtype: str = "auto") -> Agreement:
     """Run both platforms over the text, in windows of 256 tokens that each begin a sequence."""
     from octavo.models import load_model, resolve
     from octavo.platform.discovery import discover, select
@@ -69,7 +71,8 @@ def measure(model: str, text: list[Path], tokens: int, platform: str | None) -> 
     ids = load_tokenizer(path).encode(words)[:tokens]
     if len(ids) < WINDOW:
         raise ConfigError(f"the text has {len(ids)} tokens; give at least {WINDOW} (--text)")
-    judged = _logits(loaded, select(found, platform), ids)
+    dtype = dtype_named(kv_cache_dtype, KV_DTYPES, "kv_cache_dtype")
+    judged = _logits(loaded, select(found, platform), ids, dtype)
     exact = _logits(loaded, select(found, "reference"), ids)
     agreement = Agreement()
     for a, b in zip(exact, judged, strict=True):
@@ -77,7 +80,9 @@ def measure(model: str, text: list[Path], tokens: int, platform: str | None) -> 
     return agreement
 
 
-def _logits(model: Model, platform: Platform, ids: list[int]) -> Iterator[npt.NDArray[np.float32]]:
+def _logits(
+    model: Model, platform: Platform, ids: list[int], kv_dtype: str | None = None
+) -> Iterator[npt.NDArray[np.float32]]:
     """The logits at every position, window by window."""
     from octavo.engine.startup import LazyWeights
     from octavo.platform import Bucket, Rank
@@ -86,7 +91,12 @@ def _logits(model: Model, platform: Platform, ids: list[int]) -> Iterator[npt.ND
     device = platform.open(Rank())
     weights = LazyWeights(model)
     executables, graph = load_runner(device, model.graph, weights, (Bucket(),), lambda *_: None, model.files)
-    block_size, dtype = platform.capabilities().block_sizes[0], platform.capabilities().kv_dtypes[0]
+    can = platform.capabilities()
+    block_size, dtype = can.block_sizes[0], kv_dtype or can.kv_dtypes[0]
+    if dtype not in can.kv_dtypes:
+        raise ConfigError(
+            f"{platform.info.name} has no KV cache of {dtype}, only {', '.join(can.kv_dtypes)} (--kv-cache-dtype)"
+        )
     blocks = 1 + len(graph.kv_windows) * -(-WINDOW // block_size)
     store = device.allocate_kv(kv_layout(graph, block_size, dtype), blocks)
     try:
