@@ -149,6 +149,15 @@ int octavo_run(void* handle, void* kv, const int* sizes, const int32_t* const* a
     }, -1);
 }
 
+// Clock the model's steps from now on, from zero, or no more.
+int octavo_clock(void* handle, int on) {
+    return guarded([&] { static_cast<Handle*>(handle)->model.clock(on != 0); return 0; }, -1);
+}
+
+// Seconds since the clock was switched on: [steps + 1][working, waiting], means over the threads; the last is what is prepared
+// before the first step. The clock is on.
+void octavo_clock_read(void* handle, double* seconds) { static_cast<Handle*>(handle)->model.clock()->read(seconds); }
+
 // -- the block pool ------------------------------------------------------------------------------------------------------------
 
 void* octavo_kv_new(int slots, int blocks, int block_size, int kv_heads, int head_dim) {

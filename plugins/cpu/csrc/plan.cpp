@@ -177,6 +177,7 @@ void Model::run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best
 }
 
 void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+    if (clock_) clock_->start(worker);
     for (size_t r = 0; r < ropes.size(); ++r) {
         const auto [first, last] = share(arrays.tokens_count, worker);
         const size_t half = ropes[r].frequencies.size();
@@ -187,10 +188,19 @@ void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logit
                 sines_[r][size_t(t) * half + i] = float(std::sin(angle));
             }
     }
-    for (const Step& step : steps) {
-        execute(step, worker, arrays, kv, logits, best);
-        if (!repeats(step, step.on_samples ? arrays.samples : arrays.tokens_count)) pool_->barrier().wait();
+    if (clock_) clock_->charge(worker, steps.size(), StepClock::Working);
+    for (size_t i = 0; i < steps.size(); ++i) {
+        execute(steps[i], worker, arrays, kv, logits, best);
+        if (!repeats(steps[i], steps[i].on_samples ? arrays.samples : arrays.tokens_count)) meet(steps[i], worker);
+        else if (clock_) clock_->charge(worker, i, StepClock::Working);
     }
+}
+
+void Model::meet(const Step& step, int worker) {
+    const size_t i = size_t(&step - steps.data());
+    if (clock_) clock_->charge(worker, i, StepClock::Working);
+    pool_->barrier().wait();
+    if (clock_) clock_->charge(worker, i, StepClock::Waiting);
 }
 
 Model::Share Model::take(const Step& step, int count) {
@@ -331,7 +341,7 @@ void Model::logits_or_best(const Step& step, int worker, int rows, float* logits
             }
         }
     }
-    pool_->barrier().wait();
+    meet(step, worker);
     if (worker != 0 || logits) return;
     for (int r = 0; r < rows; ++r) {
         best[r] = bests_[0][size_t(r)];

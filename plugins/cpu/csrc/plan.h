@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "clock.h"
 #include "kernels.h"
 #include "pool.h"
 
@@ -124,6 +125,10 @@ public:
     // Run one step, long ones in pieces of kPieceTokens. Either logits [samples][vocab] is filled, or best[samples] where it is null.
     void run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
 
+    // From the next run on, clock every step, from zero; or stop, which costs a step one branch that is always foretold.
+    void clock(bool on) { clock_ = on ? std::make_unique<StepClock>(pool_->threads(), steps.size() + 1) : nullptr; }
+    const StepClock* clock() const { return clock_.get(); }
+
 private:
     struct Share { int first, last; };  // of rows or tiles, for one worker; empty when all are taken
 
@@ -132,6 +137,8 @@ private:
     void reserve(int tokens);
     void run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
+    // Wait for the other workers at the end of a step, or of a part of it.
+    void meet(const Step& step, int worker);
     void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed);
     void multiply(const Step& step, int worker, const Matrix& matrix, int first, int last, int rows, float* y, int ld);
@@ -163,6 +170,7 @@ private:
     std::vector<std::vector<float>> scratch_;          // per worker
     std::vector<std::vector<Best>> bests_;             // per worker
     std::unique_ptr<std::atomic<int>[]> taken_;  // per step, how much of it was taken
+    std::unique_ptr<StepClock> clock_;           // null unless somebody profiles
 };
 
 }  // namespace octavo

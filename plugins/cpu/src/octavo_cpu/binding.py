@@ -46,6 +46,8 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = MappingProxyType({
     "octavo_add_step": (None, (c_void_p, c_void_p, c_void_p)),
     "octavo_finish": (None, (c_void_p,)),
     "octavo_run": (c_int, (c_void_p,) * 8),
+    "octavo_clock": (c_int, (c_void_p, c_int)),
+    "octavo_clock_read": (None, (c_void_p, c_void_p)),
     "octavo_kv_new": (c_void_p, (c_int, c_int, c_int, c_int, c_int)),
     "octavo_kv_free": (None, (c_void_p,)),
     "octavo_kv_block": (None, (c_void_p, c_int, c_void_p, c_int)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from octavo.platform import Samples, StepInput, StepOutput
 from octavo_cpu.binding import FORMATS, native_error, pointer
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import GATES, OPS, Program, Step
+from octavo_cpu.profile import Profile, step_times
 from octavo_cpu.threads import ForkGuard
 from octavo_cpu.weights import NativeWeights
 
@@ -82,6 +84,23 @@ class NativeExecutable:
     def collect(self, ticket: StepOutput) -> StepOutput:
         """See `Executable.collect`."""
         return ticket
+
+    @contextmanager
+    def profile(self) -> Iterator[Profile]:
+        """Clock every native step that runs inside; the profile is filled when the block ends.
+
+        Profiles do not nest. Clocking costs two clock reads for each native step and thread.
+        """
+        if self._library.octavo_clock(self._handle, 1) != 0:
+            raise native_error(self._library)
+        profile = Profile()
+        try:
+            yield profile
+            seconds = np.zeros((len(self.program.steps) + 1, 2))
+            self._library.octavo_clock_read(self._handle, pointer(seconds))
+            profile.times = step_times(self.program, seconds)
+        finally:
+            self._library.octavo_clock(self._handle, 0)
 
 
 class _Instantiation:
