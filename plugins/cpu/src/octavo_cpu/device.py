@@ -92,6 +92,7 @@ class CpuDevice:
             "read bandwidth": f"{ceilings.read_bytes / 1e9:.1f} GB/s, measured: a step reads each weight once",
             "int8 peak": f"{ceilings.int8_operations / 1e9:,.0f} Gop/s, measured: for quantized weights",
             "bf16 peak": f"{ceilings.bf16_operations / 1e9:,.0f} Gop/s, measured: for bf16 weights and attention",
+            "f32 peak": f"{ceilings.f32_operations / 1e9:,.0f} Gop/s, measured: for f16 and f32 weights, and the rest",
             "activations": "int8 in groups of 32 for quantized weights, bf16 for bf16, float32 for the rest",
             "packed weights": f"cached in {self._cache_folder / 'packed'}",
         }
