@@ -36,6 +36,10 @@ class Ceilings:
     bf16_operations: float
     f32_operations: float
 
+    def peak(self, arithmetic: str) -> float:
+        """Operations per second on ``int8``, ``bf16`` or ``f32``."""
+        return {"int8": self.int8_operations, "bf16": self.bf16_operations, "f32": self.f32_operations}[arithmetic]
+
 
 def measure_ceilings(library: ctypes.CDLL, pool: Any, threads: int, kernels: str) -> Ceilings:
     """The machine's ceilings, for a set of kernels by name and a pool of ``threads`` threads that does nothing else.
