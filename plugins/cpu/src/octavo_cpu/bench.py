@@ -145,14 +145,17 @@ def _argmax(bench: Bench) -> KernelTime:
     """The search for the best logit alone, called often enough to forget what a call costs."""
     values = np.random.default_rng(0).standard_normal(_LOGITS).astype(np.float32)
     value, index, nan = np.full(1, -np.inf, np.float32), np.zeros(1, np.int32), np.zeros(1, np.uint8)
-    kernels = bench.library.octavo_kernel_set(bench.ceilings.kernels.encode())
-    arguments = kernels, pointer(values), _LOGITS, 0, pointer(value), pointer(index), pointer(nan)
-    bench.library.octavo_kernel_argmax(*arguments)
+    kernel_set, argmax = bench.library["octavo_kernel_set"], bench.library["octavo_kernel_argmax"]
+    kernel_set.restype, argmax.restype = ctypes.c_void_p, None
+    kernels = kernel_set(bench.ceilings.kernels.encode())
+    addresses = [ctypes.c_void_p(pointer(array)) for array in (values, value, index, nan)]
+    arguments = ctypes.c_void_p(kernels), addresses[0], ctypes.c_int64(_LOGITS), ctypes.c_int64(0), *addresses[1:]
+    argmax(*arguments)
     samples: list[float] = []
     until = time.perf_counter() + SECONDS
     while not samples or time.perf_counter() < until:
         begun = time.perf_counter()
-        bench.library.octavo_kernel_argmax(*arguments)
+        argmax(*arguments)
         samples.append(time.perf_counter() - begun)
     work = Work(float(values.nbytes), float(_LOGITS))
     return _record("argmax", f"{_LOGITS}, 1 row", samples, work, bench.ceilings)

@@ -14,7 +14,8 @@ from octavo.graph import RopeSpec, WeightSpec
 from octavo.platform import Bucket, KVLayout, SamplingBatch, StepInput
 from octavo.quant import FORMATS as WEIGHT_FORMATS
 from octavo_cpu.bench_shapes import Shapes
-from octavo_cpu.lower import BF16, INT8, NONE, Program, Step, feed_kind
+from octavo_cpu.cost import ARITHMETIC
+from octavo_cpu.lower import INT8, NONE, Program, Step, feed_kind
 
 ROWS = (1, 4, 8, 16, 32, 64, 256)
 """Rows of the matrix products; 256 are as many as a long prompt's pieces have."""
@@ -59,15 +60,16 @@ def cases(shapes: Shapes) -> Iterator[Case]:
             for rows in ROWS:
                 yield _matmul(form, outputs, inputs, rows, logits=logits)
     for rows in (1, ROWS[-1]):
-        for width in dict.fromkeys((*shapes.norms, *shapes.gates)):
-            yield _quantise("int8", INT8, "q8_0", width, rows)
-            yield _quantise("bf16", BF16, "bf16", width, rows)
-        for width in shapes.norms:
-            step = Step("rms_norm", inputs=(0, 1), outputs=(2, 3), vector="norm", width=width, run=width, eps=1e-5)
-            yield _rows("rms_norm", f"{width}", [width] * 2, [step] * COPIES, rows, spare=[width] * 2)
-        for width in shapes.gates:
-            step = Step("gated", inputs=(0, 1), outputs=(2,), width=width)
-            yield _rows("gated silu", f"{width}", [width] * 2, [step] * COPIES, rows, spare=[width])
+        for feed, width in dict.fromkeys((feed_kind(form), inputs) for form, _, inputs in shapes.matrices):
+            if feed != NONE:
+                yield _quantise(feed, width, rows)
+        for width, run in shapes.norms:
+            step = Step("rms_norm", inputs=(0, 1), outputs=(2, 3), vector="norm", width=width, run=run, eps=1e-5)
+            label = f"{width}" if run == width else f"{width} by {run}"
+            yield _rows("rms_norm", label, [width] * 2, [step] * COPIES, rows, spare=[width] * 2)
+        for width, gate in shapes.gates:
+            step = Step("gated", inputs=(0, 1), outputs=(2,), width=width, gate=gate)
+            yield _rows(f"gated {gate}", f"{width}", [width] * 2, [step] * COPIES, rows, spare=[width])
         for heads, kv_heads, dim in shapes.attention:
             yield from _around_attention(heads, kv_heads, dim, rows)
     for shape in shapes.attention:
@@ -118,17 +120,18 @@ def _rows(
         _step([(rows, rows)]),
         tuple(range(len(fill), len(fill) + len(steps))),
         tables=tables,
-        vectors={step.vector: step.width for step in steps if step.op == "rms_norm"},
+        vectors={step.vector: step.run for step in steps if step.op == "rms_norm"},
         layout=layout,
         blocks=1 + -(-rows // _BLOCK),
         one_row=rows == 1,
     )
 
 
-def _quantise(name: str, feed: int, form: str, width: int, rows: int) -> Case:
+def _quantise(feed: int, width: int, rows: int) -> Case:
     """A small matrix follows: it is matrices that make a plan keep room for quantized rows."""
     step = Step("quantise", inputs=(0,), width=width, feed=feed)
-    case = _rows(f"quantise {name}", f"{width}", [width], [step] * COPIES, rows, spare=[16])
+    form = "q8_0" if feed == INT8 else "bf16"
+    case = _rows(f"quantise {ARITHMETIC[feed]}", f"{width}", [width], [step] * COPIES, rows, spare=[16])
     steps = [*case.program.steps, step, Step("linear", inputs=(0,), outputs=(1,), matrices=("small",))]
     return replace(
         case,

@@ -21,30 +21,35 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a model's kernels work on. ``matrices``, and ``heads`` that make logits, are (format, outputs, inputs)."""
+    """What a model's kernels work on.
+
+    ``matrices``, and ``heads`` that make logits, are (format, outputs, inputs); ``norms`` are (width, elements that are
+    normed together), ``gates`` (width, activation), ``attention`` (query heads, KV heads, size of a head).
+    """
 
     matrices: Sequence[tuple[str, int, int]]
     heads: Sequence[tuple[str, int, int]]
-    norms: Sequence[int]
-    gates: Sequence[int]
+    norms: Sequence[tuple[int, int]]
+    gates: Sequence[tuple[int, str]]
     attention: Sequence[tuple[int, int, int]]
 
     @classmethod
     def common(cls) -> Shapes:
         """Every format at the shapes of two common models."""
         matrices = [(name, *shape) for name in FORMATS for shape in SHAPES]
-        return cls(matrices, [HEAD], [s[0] for s in SHAPES], [s[1] for s in SHAPES], ATTENTION)
+        return cls(matrices, [HEAD], [(n, n) for n, _ in SHAPES], [(n, "silu") for _, n in SHAPES], ATTENTION)
 
     @classmethod
     def of(cls, graph: Graph) -> Shapes:
         """Those of a fused graph, each once, in its order."""
         linears = [n for n in graph.nodes if n.op == "linear"]
+        steps = lower(graph).steps
         return cls(
             _once(m for n in linears if not _on_samples(graph, n) for m in _matrices(graph, n)),
             _once(m for n in linears if _on_samples(graph, n) for m in _matrices(graph, n)),
-            _once(graph.types[n.outputs[0]].width for n in graph.nodes if n.op == "rms_norm"),
-            _once(graph.types[n.outputs[0]].width for n in graph.nodes if n.op == "gated_activation"),
-            _once((s.heads, s.kv_heads, s.head_dim) for s in lower(graph).steps if s.op == "attention"),
+            _once((s.width, s.run) for s in steps if s.op == "rms_norm"),
+            _once((s.width, s.gate) for s in steps if s.op == "gated"),
+            _once((s.heads, s.kv_heads, s.head_dim) for s in steps if s.op == "attention"),
         )
 
 

@@ -28,7 +28,7 @@ ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector that kernels load."""
 
 _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = MappingProxyType({
-    # (result, arguments), in the order of csrc/api.cpp, ceilings.cpp and kernel_api.h, which say what they mean
+    # (result, arguments), in the order of csrc/api.cpp and csrc/ceilings.cpp, which say what they mean
     "octavo_error": (c_char_p, ()),
     "octavo_kernels": (c_char_p, (c_char_p,)),
     "octavo_pool_new": (c_void_p, (c_int, c_void_p, c_int)),
@@ -55,8 +55,6 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = MappingProxyType({
     "octavo_ceiling_int8": (c_double, (c_void_p, c_char_p, c_double)),
     "octavo_ceiling_bf16": (c_double, (c_void_p, c_char_p, c_double)),
     "octavo_ceiling_f32": (c_double, (c_void_p, c_char_p, c_double)),
-    "octavo_kernel_set": (c_void_p, (c_char_p,)),
-    "octavo_kernel_argmax": (None, (c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p)),
 })  # fmt: skip
 
 _CURE = "install octavo-cpu again, which compiles it for this machine (pip install --force-reinstall --no-deps)"
