@@ -183,6 +183,15 @@ __attribute__((target("avx512f,avx512bf16"))) void bf16_avx512(int64_t rounds) {
     OCTAVO_UNKNOWN(sums);
 }
 
+__attribute__((target("avx512f"))) void float_avx512(int64_t rounds) {
+    const __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
+    __m512 sums[kChains] = {};
+    OCTAVO_UNKNOWN(sums);
+    for (int64_t round = 0; round < rounds; ++round)
+        for (auto& sum : sums) sum = _mm512_fmadd_ps(a, b, sum);
+    OCTAVO_UNKNOWN(sums);
+}
+
 __attribute__((target("avx2,avxvnni"))) void int8_avxvnni(int64_t rounds) {
     const __m256i a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5);
     __m256i sums[kHalfChains] = {};
@@ -280,17 +289,26 @@ Burst int8_burst(const char* set) {
     return {int8_generic, 64 * 2};
 }
 
-// The same for bf16; where there are no such instructions, float32 multiply-adds, which is what kernels make of it.
-Burst bf16_burst(const char* set) {
+// The same for float32.
+Burst float_burst(const char* set) {
 #if defined(__x86_64__)
-    if (std::strcmp(set, "avx512") == 0) return {bf16_avx512, kChains * 32 * 2};
+    if (std::strcmp(set, "avx512") == 0) return {float_avx512, kChains * 16 * 2};
     if (std::strcmp(set, "avx2") == 0 || std::strcmp(set, "avx_vnni") == 0) return {float_avx2, kHalfChains * 8 * 2};
 #elif defined(__aarch64__)
-    if (std::strcmp(set, "neon") == 0 && arm_features().bf16) return {bf16_mmla, kChains * 16 * 2};
     if (std::strcmp(set, "neon") == 0) return {float_neon, kChains * 4 * 2};
 #endif
     (void)set;
     return {float_generic, 64 * 2};
+}
+
+// The same for bf16; where there are no such instructions, float32 multiply-adds, which is what kernels make of it.
+Burst bf16_burst(const char* set) {
+#if defined(__x86_64__)
+    if (std::strcmp(set, "avx512") == 0) return {bf16_avx512, kChains * 32 * 2};
+#elif defined(__aarch64__)
+    if (std::strcmp(set, "neon") == 0 && arm_features().bf16) return {bf16_mmla, kChains * 16 * 2};
+#endif
+    return float_burst(set);
 }
 
 double operations_per_second(Pool& pool, const Burst& burst, double seconds) {
@@ -352,6 +370,12 @@ double octavo_ceiling_int8(void* handle, const char* kernels, double seconds) {
 double octavo_ceiling_bf16(void* handle, const char* kernels, double seconds) {
     const Kernels* set = choose_kernels(kernels);
     return set ? operations_per_second(pool_of(handle), bf16_burst(set->name), seconds) : -1.0;
+}
+
+// The same for float32.
+double octavo_ceiling_f32(void* handle, const char* kernels, double seconds) {
+    const Kernels* set = choose_kernels(kernels);
+    return set ? operations_per_second(pool_of(handle), float_burst(set->name), seconds) : -1.0;
 }
 
 }  // extern "C"

@@ -46,10 +46,11 @@ def test_every_set_of_kernels_has_ceilings_where_it_runs(library: ctypes.CDLL, p
     if library.octavo_kernels(kernels.encode()) is None:
         assert library.octavo_ceiling_int8(pool, kernels.encode(), 0.001) == -1
         assert library.octavo_ceiling_bf16(pool, kernels.encode(), 0.001) == -1
+        assert library.octavo_ceiling_f32(pool, kernels.encode(), 0.001) == -1
         return
     found = measure_ceilings(library, pool, 2, kernels)
     assert (found.kernels, found.threads) == (kernels, 2)
-    for figure in (found.read_bytes, found.int8_operations, found.bf16_operations):
+    for figure in (found.read_bytes, found.int8_operations, found.bf16_operations, found.f32_operations):
         assert math.isfinite(figure)
         assert figure > 1e6
 

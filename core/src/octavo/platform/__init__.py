@@ -6,6 +6,7 @@ Start reading at `contract`; then `step` (what passes while serving), `info` and
 
 from octavo.config import Settings
 from octavo.errors import DeviceOutOfMemory, PlatformUnavailable, UnsupportedFeature
+from octavo.platform.bench import BenchDevice, BenchExecutable, KernelTime, PartTime, StepTimes, open_bench
 from octavo.platform.buckets import Bucket, BucketPolicy, BucketSet, powers_up_to
 from octavo.platform.contract import (
     Communicator,
@@ -41,10 +42,11 @@ from octavo.platform.reference import (
 from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 
 __all__ = [
-    "CONTRACT", "REFERENCE_CAPABILITIES", "Bucket", "BucketPolicy", "BucketSet", "Capabilities", "Communicator",
-    "Decision", "Device", "DeviceInfo", "DeviceOutOfMemory", "Executable", "KVLayout", "KVStore", "Limits",
-    "LocalCommunicator", "MemoryReport", "ModelFacts", "Plan", "PlanRequest", "Platform", "PlatformInfo",
-    "PlatformUnavailable", "Probe", "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable", "ReferenceKVStore",
-    "Sampler", "Samples", "SamplingBatch", "Settings", "StepInput", "StepOutput", "Unsupported", "UnsupportedFeature",
-    "hookimpl", "host_memory", "negotiate_by_declaration", "powers_up_to",
+    "CONTRACT", "REFERENCE_CAPABILITIES", "BenchDevice", "BenchExecutable", "Bucket", "BucketPolicy", "BucketSet",
+    "Capabilities", "Communicator", "Decision", "Device", "DeviceInfo", "DeviceOutOfMemory", "Executable", "KVLayout",
+    "KVStore", "KernelTime", "Limits", "LocalCommunicator", "MemoryReport", "ModelFacts", "PartTime", "Plan",
+    "PlanRequest", "Platform", "PlatformInfo", "PlatformUnavailable", "Probe", "Progress", "Rank", "ReferenceDevice",
+    "ReferenceExecutable", "ReferenceKVStore", "Sampler", "Samples", "SamplingBatch", "Settings", "StepInput",
+    "StepOutput", "StepTimes", "Unsupported", "UnsupportedFeature", "hookimpl", "host_memory",
+    "negotiate_by_declaration", "open_bench", "powers_up_to",
 ]  # fmt: skip

@@ -54,6 +54,7 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = MappingProxyType({
     "octavo_ceiling_read": (c_double, (c_void_p, c_void_p, c_int64, c_double)),
     "octavo_ceiling_int8": (c_double, (c_void_p, c_char_p, c_double)),
     "octavo_ceiling_bf16": (c_double, (c_void_p, c_char_p, c_double)),
+    "octavo_ceiling_f32": (c_double, (c_void_p, c_char_p, c_double)),
 })  # fmt: skip
 
 _CURE = "install octavo-cpu again, which compiles it for this machine (pip install --force-reinstall --no-deps)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from octavo.graph import Graph
 from octavo.platform import (
     Bucket,
     Communicator,
+    KernelTime,
     KVLayout,
     LocalCommunicator,
     MemoryReport,
@@ -21,18 +22,19 @@ from octavo.platform import (
     UnsupportedFeature,
 )
 from octavo.quant import WeightTensor
+from octavo_cpu.bench import Bench, kernel_times
 from octavo_cpu.binding import pointer
 from octavo_cpu.cache import PackedCache, default_folder
 from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import lower
-from octavo_cpu.machine import measure_ceilings, processor_name
+from octavo_cpu.machine import Ceilings, measure_ceilings, processor_name
 from octavo_cpu.threads import ForkGuard, Threads
 from octavo_cpu.weights import Cached, NativeWeights, load_weights
 
 
 class CpuDevice:
-    """Meets `octavo.platform.Device`.
+    """Meets `octavo.platform.BenchDevice`.
 
     ``kernels`` names an instruction set; empty takes the best the processor has. Packed weights are cached below
     ``cache_folder``, by default the user's own.
@@ -52,6 +54,7 @@ class CpuDevice:
         self._kernels = kernels
         self._cache_folder = cache_folder or default_folder()
         self._forks = ForkGuard()
+        self._measured: Ceilings | None = None
         cores = np.array(threads.cores, np.int32)
         self._pool: Any = library.octavo_pool_new(threads.count, pointer(cores), len(cores))
 
@@ -65,7 +68,9 @@ class CpuDevice:
 
     def compile(self, graph: Graph, bucket: Bucket, weights: NativeWeights) -> NativeExecutable:
         """See `Device.compile`. Plans run steps of any size: the only bucket is the unbounded one."""
-        return NativeExecutable(self._library, self._pool, self._kernels, graph, lower(graph), weights, self._forks)
+        return NativeExecutable(
+            self._library, self._pool, self._kernels, graph, lower(graph), weights, self._forks, self.ceilings
+        )
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> NativeKVStore:
         """See `Device.allocate_kv`."""
@@ -83,18 +88,30 @@ class CpuDevice:
 
     def report(self) -> Mapping[str, str]:
         """See `Device.report`. Measures the machine's ceilings, in about a second."""
-        kernels = self._library.octavo_kernels(self._kernels.encode()).decode()
-        ceilings = measure_ceilings(self._library, self._pool, self.threads.count, kernels)
+        ceilings = self.ceilings()
         return {
             "processor": processor_name(),
-            "kernels": kernels,
+            "kernels": ceilings.kernels,
             "threads": str(self.threads),
             "read bandwidth": f"{ceilings.read_bytes / 1e9:.1f} GB/s, measured: a step reads each weight once",
             "int8 peak": f"{ceilings.int8_operations / 1e9:,.0f} Gop/s, measured: for quantized weights",
             "bf16 peak": f"{ceilings.bf16_operations / 1e9:,.0f} Gop/s, measured: for bf16 weights and attention",
+            "f32 peak": f"{ceilings.f32_operations / 1e9:,.0f} Gop/s, measured: for f16 and f32 weights, and the rest",
             "activations": "int8 in groups of 32 for quantized weights, bf16 for bf16, float32 for the rest",
             "packed weights": f"cached in {self._cache_folder / 'packed'}",
         }
+
+    def ceilings(self) -> Ceilings:
+        """What all threads reach at best, measured at the first call, in little more than a second."""
+        if self._measured is None:
+            kernels = self._library.octavo_kernels(self._kernels.encode()).decode()
+            self._measured = measure_ceilings(self._library, self._pool, self.threads.count, kernels)
+        return self._measured
+
+    def kernel_times(self, graph: Graph | None, only: str) -> Iterator[KernelTime]:
+        """See `BenchDevice.kernel_times`. Each kernel runs on one thread, then on all, as plans run it."""
+        self._forks.check()
+        yield from kernel_times(Bench(self._library, self._pool, self._forks, self.ceilings()), graph, only)
 
     def health(self) -> str | None:
         """See `Device.health`. A thread that dies takes the process with it; a fork leaves the threads behind."""

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from octavo.graph import Graph, RopeSpec, inverse_frequencies
-from octavo.platform import Samples, StepInput, StepOutput
+from octavo.platform import Samples, StepInput, StepOutput, StepTimes
 from octavo_cpu.binding import FORMATS, native_error, pointer
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import GATES, OPS, Program, Step
-from octavo_cpu.profile import Profile, step_times
+from octavo_cpu.machine import Ceilings
+from octavo_cpu.profile import Facts, Profile, clocked_steps, measure_step
 from octavo_cpu.threads import ForkGuard
 from octavo_cpu.weights import NativeWeights
 
 
 class NativeExecutable:
-    """Meets `octavo.platform.Executable`. The work is done in `submit`.
+    """Meets `octavo.platform.BenchExecutable`. The work is done in `submit`.
 
     Where every draw of a step is plainly greedy the output matrix keeps each row's best token and no logits leave it;
-    otherwise the logits come out and the host samples.
+    otherwise the logits come out and the host samples. ``ceilings`` is asked for what `step_times` holds times against.
     """
 
     def __init__(
@@ -35,8 +36,11 @@ class NativeExecutable:
         program: Program,
         weights: NativeWeights,
         forks: ForkGuard,
+        ceilings: Callable[[], Ceilings],
     ) -> None:
         self._forks = forks
+        self._ceilings = ceilings
+        self._specs = graph.weights
         self._library = library
         self._vocab = program.vocab
         self.program = program
@@ -98,9 +102,15 @@ class NativeExecutable:
             yield profile
             seconds = np.zeros((len(self.program.steps) + 1, 2))
             self._library.octavo_clock_read(self._handle, pointer(seconds))
-            profile.times = step_times(self.program, seconds)
+            profile.times = clocked_steps(self.program, seconds)
         finally:
             self._library.octavo_clock(self._handle, 0)
+
+    def step_times(self, step: StepInput, kv: NativeKVStore, rounds: int) -> StepTimes:
+        """See `BenchExecutable.step_times`."""
+        packed = {name: array.nbytes for name, array in self._weights.packed.items()}
+        facts = Facts(self.program, self._specs, packed, self._ceilings())
+        return measure_step(facts, step, lambda: self.submit(step, kv), self.profile, rounds)
 
 
 class _Instantiation:

@@ -303,7 +303,10 @@ class _Lowering:
         if last.op == "rope" and last.inputs[1] == k:  # one pass over the token, and one barrier less
             self._program.steps[-1] = replace(last, inputs=(*last.inputs, v), group=layer.group, slot=layer.slot)
         else:
-            self._emit(Step("write_kv", inputs=(k, v), group=layer.group, slot=layer.slot))
+            heads, dim = layer.kv_heads, layer.head_dim
+            self._emit(
+                Step("write_kv", inputs=(k, v), kv_heads=heads, head_dim=dim, group=layer.group, slot=layer.slot)
+            )
         out = node.outputs[0]
         q = self._take_over(node.inputs[0], out)
         self._emit(

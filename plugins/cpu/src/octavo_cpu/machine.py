@@ -25,8 +25,8 @@ _CACHES = 3  # times the last-level caches, so that at most a third of a round c
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Per second, all threads together: bytes read from memory, and operations (a multiply-add is two) on int8 and on
-    bf16 by the best instructions that the ``kernels`` may use.
+    """Per second, all threads together: bytes read from memory, and operations (a multiply-add is two) on int8, bf16
+    and float32 by the best instructions that the ``kernels`` may use.
     """
 
     kernels: str
@@ -34,12 +34,17 @@ class Ceilings:
     read_bytes: float
     int8_operations: float
     bf16_operations: float
+    f32_operations: float
+
+    def peak(self, arithmetic: str) -> float:
+        """Operations per second on ``int8``, ``bf16`` or ``f32``."""
+        return {"int8": self.int8_operations, "bf16": self.bf16_operations, "f32": self.f32_operations}[arithmetic]
 
 
 def measure_ceilings(library: ctypes.CDLL, pool: Any, threads: int, kernels: str) -> Ceilings:
     """The machine's ceilings, for a set of kernels by name and a pool of ``threads`` threads that does nothing else.
 
-    Takes about a second. Raises DeviceOutOfMemory if there is no memory to read from.
+    Takes little more than a second. Raises DeviceOutOfMemory if there is no memory to read from.
     """
     return Ceilings(
         kernels,
@@ -47,6 +52,7 @@ def measure_ceilings(library: ctypes.CDLL, pool: Any, threads: int, kernels: str
         read_bandwidth(library, pool),
         _operations(library.octavo_ceiling_int8, pool, kernels),
         _operations(library.octavo_ceiling_bf16, pool, kernels),
+        _operations(library.octavo_ceiling_f32, pool, kernels),
     )
 
 

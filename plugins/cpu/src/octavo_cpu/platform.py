@@ -25,7 +25,7 @@ from octavo_cpu.binding import FORMATS, load
 from octavo_cpu.device import CpuDevice
 from octavo_cpu.threads import choose_threads
 
-CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
+CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0", "bench": "1.0"}
 
 CAPABILITIES = Capabilities(
     ops=frozenset(
