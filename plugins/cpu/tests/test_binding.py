@@ -130,7 +130,7 @@ def test_all_threads_together_pack_what_one_would(library: ctypes.CDLL, pool: An
 
 
 def test_a_call_that_fails_says_why(library: ctypes.CDLL) -> None:
-    assert not library.octavo_kv_new(1 << 15, 1 << 20, 128, 128, 512), "2 ** 60 bytes"
+    assert not library.octavo_kv_new(0, 1 << 15, 1 << 20, 128, 128, 512), "2 ** 60 bytes"
     error = native_error(library)
     assert isinstance(error, RuntimeError)
     assert "alloc" in str(error)
