@@ -31,6 +31,12 @@ def engine_store(config: EngineConfig) -> ArtifactStore:
     return user_store(config.artifacts, ArtifactPolicy.REQUIRE if config.require_artifacts else ArtifactPolicy.USE)
 
 
+def compiled_store(folder: Path) -> ArtifactStore:
+    """The store that ``octavo compile`` fills, for whoever serves from it."""
+    digests = env.cache_folder() / "digests"
+    return ArtifactStore(folder, policy=ArtifactPolicy.MAKE, private=False, digests=digests)
+
+
 def all_missing(error: ArtifactMissing, config: EngineConfig, platform: str, folder: Path | None) -> ArtifactMissing:
     """The error with the command that makes what is missing."""
     return ArtifactMissing(

@@ -110,7 +110,7 @@ def publishing(path: Path, nbytes: int, *, private: bool) -> Iterator[int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, 0o600 if private else 0o644)
     try:
-        if hasattr(os, "posix_fallocate"):  # not on macOS
+        if nbytes and hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(descriptor, 0, nbytes)
         yield descriptor
         temporary.replace(path)
