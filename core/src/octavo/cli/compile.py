@@ -55,7 +55,7 @@ def compile_model(
         compiled = compile_ahead(config, out, target, progress)
     for key, file, made in compiled.artifacts:
         typer.echo(f"{'made' if made else 'there'}  {key}  {file.name}")
-    made = sum(made for _, _, made in compiled.artifacts)
+    count = sum(made for _, _, made in compiled.artifacts)
     typer.echo(
-        f"{made} of {len(compiled.artifacts)} artifacts made for {compiled.platform} ({compiled.target}) in {out}"
+        f"{count} of {len(compiled.artifacts)} artifacts made for {compiled.platform} ({compiled.target}) in {out}"
     )

@@ -53,7 +53,7 @@ class Rank:
     ``device`` is an index into `Probe.devices`. ``threads`` is how many of the host's cores the device may keep busy;
     ``None`` leaves that to the platform. ``artifacts`` is where the device finds, and keeps, what it compiles or packs;
     the default keeps nothing. ``target`` is set where core compiles ahead of time: one of `Capabilities.targets`, the
-    kind of device to compile for. No device is there then, and none may be touched.
+    kind of device to compile for (and the ``device`` of the artifact keys). No device is there then, none is touched.
     """
 
     index: int = 0

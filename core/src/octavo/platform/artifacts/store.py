@@ -109,7 +109,7 @@ class ArtifactStore:
         found, why = self._find(key, threads)
         if found is None or (found.verdict is Verdict.STALE and self.policy is ArtifactPolicy.MAKE):
             if self.policy is ArtifactPolicy.REQUIRE:
-                raise ArtifactMissing(f"{key}: {why}", key=key.id)
+                raise ArtifactMissing(f"{key}: {why}", key=key.id, device=key.device)
             found = self._make(key, build, nbytes, threads)
         elif found.verdict is Verdict.STALE:
             _logger.warning(
@@ -169,7 +169,7 @@ class ArtifactStore:
         try:
             with files.reading(path) as descriptor:
                 index, arrays = map_entry(descriptor, threads)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None, ""
         except Damaged as error:
             return None, _unusable(path, Verdict.DAMAGED, str(error), told=told)
