@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import re
 import tarfile
@@ -22,7 +23,7 @@ from typing import IO
 
 from octavo.errors import ArtifactError
 from octavo.platform.artifacts import files
-from octavo.platform.artifacts.entry import Damaged, Incompatible, map_entry
+from octavo.platform.artifacts.entry import Damaged, Incompatible, check_content
 from octavo.platform.artifacts.inspect import look
 from octavo.platform.artifacts.key import ID, Verdict
 
@@ -84,22 +85,22 @@ def import_bundle(
 ) -> tuple[list[Path], list[Path]]:
     """Put a bundle's artifacts into a store. Returns those that are new, and those that were there already.
 
-    Everything is checked before anything is written, and again as it is written. ``expected`` is the id that the bundle
+    Everything is checked before anything is written. ``expected`` is the id that the bundle
     must have. Raises ArtifactError for a bundle that is not what it should be, and then imports nothing.
     """
     try:
-        members = _check(bundle, expected)
+        members = _check(bundle, expected, threads)
         files.make_folder(folder, private=private)
         new: list[Path] = []
         there: list[Path] = []
         with tarfile.open(bundle, "r:") as tar:
-            for member, content in _walk(tar, bundle, members):
+            for member, _, content in _walk(tar, bundle, members):
                 path = folder / member.name
                 with files.lock(folder, path.stem):
                     if path.exists() and look(path, check=True, threads=threads).verdict is Verdict.GOOD:
                         there.append(path)
                         continue
-                    _write(bundle, member, content, path, private=private, threads=threads)
+                    _write(bundle, member, content, path, private=private)
                 new.append(path)
     except (tarfile.TarError, EOFError) as error:
         raise ArtifactError(f"{bundle} is no bundle of artifacts: {error}") from error
@@ -108,7 +109,7 @@ def import_bundle(
     return new, there
 
 
-def _check(bundle: Path, expected: str | None) -> dict[str, _Member]:
+def _check(bundle: Path, expected: str | None, threads: int) -> dict[str, _Member]:
     """The bundle's members, each as the manifest has it."""
     with tarfile.open(bundle, "r:") as tar:
         manifest = _read_manifest(tar, bundle)
@@ -116,10 +117,23 @@ def _check(bundle: Path, expected: str | None) -> dict[str, _Member]:
         if expected is not None and found != expected.lower():
             raise ArtifactError(f"{bundle} has the id {found}, not {expected}: it is another bundle, or was changed")
         members = {member.name: member for member in _parse(manifest, bundle)}
-        for member, content in _walk(tar, bundle, members, begun=True):
-            if _sha256(_chunks(content)) != member.sha256:
+        with bundle.open("rb") as file:
+            whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        for member, header, _ in _walk(tar, bundle, members, begun=True):
+            content = whole[header.offset_data : header.offset_data + header.size]
+            if _sha256([content]) != member.sha256:
                 raise ArtifactError(f"{bundle} is damaged: {member.name} does not hold what its manifest says")
+            _check_artifact(bundle, member, content, threads)
     return members
+
+
+def _check_artifact(bundle: Path, member: _Member, content: memoryview, threads: int) -> None:
+    try:
+        key = check_content(content, threads).key
+    except (Damaged, Incompatible) as error:
+        raise ArtifactError(f"{bundle} cannot be imported: {member.name} {error}") from error
+    if key.id != Path(member.name).stem:
+        raise ArtifactError(f"{bundle} is damaged: {member.name} holds {key.id}")
 
 
 def _read_manifest(tar: tarfile.TarFile, bundle: Path) -> bytes:
@@ -155,8 +169,8 @@ def _sound(member: _Member) -> bool:
 
 def _walk(
     tar: tarfile.TarFile, bundle: Path, members: dict[str, _Member], *, begun: bool = False
-) -> Iterator[tuple[_Member, IO[bytes]]]:
-    """Each artifact of the tar with its content. ArtifactError unless they are exactly the manifest's."""
+) -> Iterator[tuple[_Member, tarfile.TarInfo, IO[bytes]]]:
+    """Each artifact of the tar, its header and its content. ArtifactError unless they are exactly the manifest's."""
     if not begun:
         _read_manifest(tar, bundle)
     left = dict(members)
@@ -165,12 +179,13 @@ def _walk(
         content = tar.extractfile(header) if _plain(header) else None
         if member is None or content is None or header.size != member.bytes:
             raise ArtifactError(f"{bundle} is damaged: {header.name!r} is not in its manifest as it is in the bundle")
-        yield member, content
+        yield member, header, content
     if left:
         raise ArtifactError(f"{bundle} is damaged: it lacks {', '.join(sorted(left))}")
 
 
-def _write(bundle: Path, member: _Member, content: IO[bytes], path: Path, *, private: bool, threads: int) -> None:
+def _write(bundle: Path, member: _Member, content: IO[bytes], path: Path, *, private: bool) -> None:
+    """Publish an artifact that `_check` found good; the sum shows whether it is still the same."""
     with files.publishing(path, member.bytes, private=private) as descriptor:
         digest = hashlib.sha256()
         for chunk in _chunks(content):
@@ -179,12 +194,8 @@ def _write(bundle: Path, member: _Member, content: IO[bytes], path: Path, *, pri
             while rest.nbytes:
                 rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
-        try:
-            index = map_entry(descriptor, threads)[0]
-        except (Damaged, Incompatible) as error:
-            raise ArtifactError(f"{bundle} cannot be imported: {member.name} {error}") from error
-        if digest.hexdigest() != member.sha256 or index.key.id != path.stem:
-            raise ArtifactError(f"{bundle} is damaged: {member.name} does not hold what its name says")
+        if digest.hexdigest() != member.sha256:
+            raise ArtifactError(f"{bundle} was changed while it was read")
 
 
 def _plain(header: tarfile.TarInfo) -> bool:
@@ -203,7 +214,7 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def _sha256(chunks: Iterable[bytes]) -> str:
+def _sha256(chunks: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
