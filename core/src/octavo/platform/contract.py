@@ -14,7 +14,7 @@ The order of calls, each in its process and none skipped but where it says so:
     while serving                    ``submit`` and ``collect``, over and over; ``health`` after a step that raised
     at the end                       `KVStore.close`, `Device.close`; after a failed start `Device.close` alone
     ahead of time, with no device    ``open`` with a `Rank.target`, ``load``, ``compile`` for each bucket, ``close``;
-                                     what counts is what that leaves in `Rank.artifacts`
+                                     what counts is what that leaves in `Rank.artifacts`, and no executable is run
     ===============================  =============================================================================
 
 Calls on one device and on what it made never overlap, but they may come from different threads: a device is opened in
