@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -105,3 +106,13 @@ def test_pruning_clears_what_killed_processes_left_and_nothing_foreign(folder: P
     prune(folder, max_bytes=0)
     assert names(folder) == ["notes.tmp"]
     assert prune(folder / "none", max_bytes=0).gone == ()
+
+
+def test_a_folder_that_cannot_be_written_to_is_not_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(path: Path, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(ArtifactError, match=r"cannot be pruned: .*Read-only file system"):
+        prune(folder, max_bytes=0)
+    assert left(folder) == {0, 1, 2, 3}

@@ -83,8 +83,15 @@ def prune(
     """Delete what was last used before a time, what is damaged or incompatible if ``unusable`` (every byte is read
     then), and then the least recently used until the rest takes at most ``max_bytes``. Nothing that is mapped goes.
 
-    What killed processes left behind goes as well.
+    What killed processes left behind goes as well. Raises ArtifactError if the folder cannot be written to.
     """
+    try:
+        return _prune(folder, max_bytes, used_before_ns, unusable)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be pruned: {error}") from error
+
+
+def _prune(folder: Path, max_bytes: int | None, used_before_ns: int | None, unusable: bool) -> Pruned:
     files.clear_unfinished(folder)
     kept = sorted(listing(folder, check=unusable), key=lambda entry: entry.used_ns)
     gone: list[Entry] = []
