@@ -101,8 +101,9 @@ def engine(
     kv = KVManager(blocks, BLOCK, groups, prefix_caching)
     scheduler = Scheduler(config, kv)
     buckets = scheduler.bounds.buckets.buckets
-    executables, _ = load_runner(device, model, weights(model), buckets, lambda what, done, total: None)
-    store = device.allocate_kv(kv_layout(model, BLOCK, "f32"), blocks)
+    layout = kv_layout(model, BLOCK, "f32")
+    executables, _ = load_runner(device, model, weights(model), buckets, layout, lambda what, done, total: None)
+    store = device.allocate_kv(layout, blocks)
     runner = Runner(executables, store, Batch(rows, context, BLOCK, len(groups)))
     core = EngineCore(scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed)
     return TinyEngine(core, scheduler, kv, runner, device)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from octavo.engine.artifacts import user_store
 from octavo.errors import PlatformError
 from octavo.platform import Rank
 from octavo.platform.discovery import default, discover, select
@@ -33,7 +34,7 @@ def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platfo
     """Open a platform and show what it declares, what it chose on this machine, and what it measured."""
     platform = select(discover().platforms, name)
     info, can = platform.info, platform.capabilities()
-    device = platform.open(Rank())
+    device = platform.open(Rank(artifacts=user_store()))
     try:
         report = dict(device.report())
     finally:
@@ -46,6 +47,7 @@ def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platfo
         "activations, KV cache": f"{', '.join(can.dtypes)}; {', '.join(can.kv_dtypes)}",
         "attention": ", ".join(["causal", *sorted(can.attention)]),
         "block sizes": ", ".join(map(str, can.block_sizes)),
+        "compiles ahead for": ", ".join(can.targets) or "nothing: it compiles on the device that serves",
         **report,
     }
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

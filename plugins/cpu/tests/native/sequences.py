@@ -95,7 +95,9 @@ def random_int8_unit(
         wide.append(to_bf16(ordered(number, keys)).reshape(-1, block_size // 16, 16 * head_dim).view(np.uint8))
         data = np.full((parts, head_dim * (16 + (4 if keys else 2))), 0xA5, np.uint8)
         data[:, : head_dim * 16] = ordered(code, keys).reshape(parts, -1).view(np.uint8)
-        data[:, head_dim * 16 :] = np.ascontiguousarray(to_bf16(scale).transpose(0, 2, 1)).reshape(parts, -1).view(np.uint8)
+        data[:, head_dim * 16 :] = (
+            np.ascontiguousarray(to_bf16(scale).transpose(0, 2, 1)).reshape(parts, -1).view(np.uint8)
+        )
         blocks = np.full((used + 2, room * block_size // 16), 0xA5, np.uint8)
         blocks[:, : data.size // (used + 2)] = data.reshape(used + 2, -1)
         small.append(blocks.reshape(used + 2, block_size // 16, room))

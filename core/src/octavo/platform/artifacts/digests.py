@@ -10,7 +10,6 @@ coarse to tell such a change from the next one.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -28,14 +27,13 @@ _HEXADECIMAL = re.compile(rb"[0-9a-f]{%d}" % (2 * _BYTES))
 _logger = logging.getLogger(__name__)
 
 
-def content_key(files: Iterable[Path], facts: Iterable[str], folder: Path | None, threads: int) -> str:
-    """A name for what is made from the contents of ``files``, wherever they lie, and from ``facts``.
+def content_digest(files: Iterable[Path], folder: Path | None, threads: int) -> str:
+    """A name for the contents of ``files``, wherever they lie, whatever they are called and in whatever order.
 
-    ``facts`` is everything else that the result depends on. Digests are remembered in ``folder``, which need not
-    exist; None remembers nothing. Raises OSError if a file cannot be read.
+    Digests are remembered in ``folder``, which need not exist; None remembers nothing. Raises OSError if a file cannot
+    be read.
     """
-    digests = sorted(file_digest(path, folder, threads) for path in files)
-    return _hash(json.dumps([digests, list(facts)]).encode())[:40]
+    return _hash("".join(sorted(file_digest(path, folder, threads) for path in files)).encode())
 
 
 def file_digest(path: Path, folder: Path | None, threads: int) -> str:
