@@ -72,8 +72,9 @@ def test_a_step_runs_and_every_token_has_a_slot_of_its_own(text: str) -> None:
         assert (step.slots[group, own] == step.block_tables[group, row, at // block] * block + at % block).all()
     device = ReferenceDevice(lambda: MemoryReport(1 << 30, 1 << 30))
     handle = device.load(model, weights(model), lambda *_: None)
-    store = device.allocate_kv(KVLayout(block, model.kv_slots, 1, 16, "f32"), 1 + step.block_tables.size)
-    logits = device.compile(model, Bucket(), handle).submit(step, store).logits
+    layout = KVLayout(block, model.kv_slots, 1, 16, "f32")
+    store = device.allocate_kv(layout, 1 + step.block_tables.size)
+    logits = device.compile(model, Bucket(), handle, layout).submit(step, store).logits
     assert logits is not None
     assert logits.shape == (shape.rows, VOCAB)
     assert np.isfinite(logits).all()

@@ -67,7 +67,7 @@ def test_it_leaves_memory_and_rows_to_others_unless_told() -> None:
     ("request_", "knob"),
     [
         (PlanRequest(MODEL, Settings(dtype="bf16")), "--dtype"),
-        (PlanRequest(MODEL, Settings(kv_cache_dtype="int8")), "--kv-cache-dtype"),
+        (PlanRequest(MODEL, Settings(kv_cache_dtype="f16")), "--kv-cache-dtype"),
         (PlanRequest(MODEL, Settings(block_size=48)), "--block-size"),
         (PlanRequest(MODEL, Settings(), ranks=2), "--tensor-parallel-size"),
         (PlanRequest(replace(MODEL, ops=frozenset({"moe"})), Settings()), ""),

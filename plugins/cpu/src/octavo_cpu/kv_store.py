@@ -11,7 +11,6 @@ import numpy.typing as npt
 from octavo.platform import DeviceOutOfMemory, KVLayout
 from octavo_cpu.binding import pointer
 
-
 KV_FORMATS = ("bf16", "int8")
 """In the order of the library's KVFormat."""
 

@@ -207,7 +207,8 @@ def test_a_chunk_that_a_query_does_not_see_leaves_nothing(kernels: KernelSet) ->
 
 
 @given(vectors=st.sampled_from([1, 2, 3, 5, 6, 12]), head_dim=st.sampled_from(HEAD_DIMS),
-       block_size=st.sampled_from([16, 32, 64]), length=st.sampled_from(EDGES), seed=st.integers(0, 2**32 - 1))  # fmt: skip
+       block_size=st.sampled_from([16, 32, 64]), length=st.sampled_from(EDGES),
+       seed=st.integers(0, 2**32 - 1))  # fmt: skip
 @settings(some, max_examples=60)
 def test_int8_gives_the_bits_of_the_bf16_numbers_it_stands_for(
     kernels: KernelSet, vectors: int, head_dim: int, block_size: int, length: int, seed: int

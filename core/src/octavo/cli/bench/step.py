@@ -45,6 +45,7 @@ class StepShape:
 
 def measure_step(platform: Platform, model: str, shape: StepShape, rounds: int, threads: int | None) -> StepTimes:
     """Load the model and run the step over a cache full of random keys and values."""
+    from octavo.engine.artifacts import user_store
     from octavo.engine.startup import LazyWeights
     from octavo.models import load_model, resolve
     from octavo.platform import Bucket, Rank, open_bench
@@ -54,14 +55,15 @@ def measure_step(platform: Platform, model: str, shape: StepShape, rounds: int, 
     can = platform.capabilities()
     block_size = can.block_sizes[0]
     bucket = Bucket(shape.rows * shape.count, shape.rows, shape.rows, shape.blocks(block_size))
-    device = open_bench(platform, Rank(threads=threads))
+    device = open_bench(platform, Rank(threads=threads, artifacts=user_store()))
     try:
+        layout = kv_layout(loaded.graph, block_size, can.kv_dtypes[0])
         executables, graph = load_runner(
-            device, loaded.graph, LazyWeights(loaded), (bucket,), lambda *_: None, loaded.files
+            device, loaded.graph, LazyWeights(loaded), (bucket,), layout, lambda *_: None, loaded.files
         )
         executable = cast("BenchExecutable", executables[bucket])
         step = build_step(graph, shape, block_size, bucket)
-        store = device.allocate_kv(kv_layout(graph, block_size, can.kv_dtypes[0]), 1 + step.block_tables.size)
+        store = device.allocate_kv(layout, 1 + step.block_tables.size)
         try:
             _fill(executable, step, store)
             return executable.step_times(step, store, rounds)
