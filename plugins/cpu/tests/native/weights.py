@@ -1,5 +1,5 @@
-"""Weights as checkpoints store them (the GGML project's blocks, octavo.quant's rows of integers): made up, and read into
-exact float64.
+"""Weights as checkpoints store them (the GGML project's blocks, octavo.quant's rows of integers), made up, and read
+by numpy into exact float64.
 """
 
 from __future__ import annotations
