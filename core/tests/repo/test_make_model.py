@@ -17,7 +17,7 @@ from octavo.quant import dequantise
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
-Make = Callable[[str], Model]
+Make = Callable[..., Model]
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         (folder / name).write_text("{}", encoding="utf-8")
     file = tiny_gguf(folder, tmp_path / "tiny.gguf")
 
-    def run(form: str) -> Model:
-        out = tmp_path / form
+    def run(form: str, seed: int = 3) -> Model:
+        out = tmp_path / f"{form}-{seed}"
         tokenizer = file if form.startswith("gguf") else folder
         status = script.main(
-            ["--shape", "tiny", "--format", form, "--tokenizer", str(tokenizer), "--out", str(out), "--seed", "3"]
+            ["--shape", "tiny", "--format", form, "--tokenizer", str(tokenizer), "--out", str(out), "--seed", str(seed)]
         )
         assert status == 0
         return load_model(out / "model.gguf" if form.startswith("gguf") else out)
@@ -77,8 +77,10 @@ def test_a_folder_is_one_that_the_safetensors_library_reads_with_the_borrowed_to
 
 
 def test_the_seed_decides_the_weights(make: Make) -> None:
-    one, other = (make("bf16").checkpoint.tensor("model.layers.0.mlp.up_proj.weight").data for _ in range(2))
-    np.testing.assert_array_equal(one, other)
+    one, same = (make("bf16").checkpoint.tensor("model.layers.0.mlp.up_proj.weight").data for _ in range(2))
+    other = make("bf16", seed=4).checkpoint.tensor("model.layers.0.mlp.up_proj.weight").data
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).mean() > 0.5
 
 
 def test_a_tokenizer_that_is_not_there_is_named(make: Make, tmp_path: Path) -> None:
