@@ -108,10 +108,10 @@ def test_pickles_are_refused_with_the_reason(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["top", "text_config"])
-def test_quantized_weights_are_refused_in_one_sentence(where: str, folder: Path) -> None:
-    quantization = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+def test_weights_quantized_in_other_ways_are_refused_in_one_sentence(where: str, folder: Path) -> None:
+    quantization = {"quantization_config": {"quant_method": "fbgemm_fp8"}}
     change_json(folder / "config.json", **(quantization if where == "top" else {"text_config": quantization}))
-    refused(folder, r"quantized \(gptq\).*not supported yet")
+    refused(folder, r"quant_method 'fbgemm_fp8' is not supported; .* are; use the original weights or a GGUF file")
 
 
 @pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "must hold a JSON object, not list")])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from quant.test_integers import INTEGERS
 
 from octavo.quant import FORMATS, WeightTensor, dequantise, format_named
 
@@ -134,8 +135,8 @@ DECODERS: dict[str, Decoder] = {
 SCALES = {"q4_1": (0, 2), "q5_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,)}
 
 
-def test_every_quantized_format_has_a_decoder_here() -> None:
-    assert set(DECODERS) == {name for name, form in FORMATS.items() if form.quantized}
+def test_every_quantized_format_has_a_decoder() -> None:
+    assert {*DECODERS, *INTEGERS} == {name for name, form in FORMATS.items() if form.quantized}
 
 
 def random_blocks(name: str, count: int, seed: int) -> np.ndarray:

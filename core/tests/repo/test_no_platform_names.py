@@ -21,6 +21,7 @@ PLATFORMS = frozenset(
 # (file, string) that may stay, each with its reason.
 ALLOWED = {
     ("config.py", "cpu_offload_gb"): "a flag that people type today; it is answered with why it does not exist",
+    ("models/quantized/gptq.py", "use_cuda_fp16"): "an option that checkpoints carry for other engines' kernels",
 }
 
 # Identifiers of other libraries that contain such a word and name no platform.

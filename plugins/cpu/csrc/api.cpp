@@ -50,14 +50,14 @@ void octavo_pool_free(void* pool) { delete static_cast<std::shared_ptr<Pool>*>(p
 // -- packing -------------------------------------------------------------------------------------------------------------------
 
 int64_t octavo_packed_bytes(int format, int outputs, int inputs) {
-    return int64_t(tile_bytes(packing_for(Format(format)), inputs)) * ((outputs + kTile - 1) / kTile);
+    return int64_t(tile_bytes(Format(format), inputs)) * ((outputs + kTile - 1) / kTile);
 }
 
 // Pack a whole matrix with all threads. `out` is 64-byte aligned.
 void octavo_pack(void* pool, int format, const uint8_t* rows, int64_t row_bytes, int outputs, int inputs, uint8_t* out) {
     Pool& workers = **static_cast<std::shared_ptr<Pool>*>(pool);
     const int tiles = (outputs + kTile - 1) / kTile;
-    const size_t bytes = tile_bytes(packing_for(Format(format)), inputs);
+    const size_t bytes = tile_bytes(Format(format), inputs);
     workers.run([&](int worker) {
         const int first = int(int64_t(tiles) * worker / workers.threads()), last = int(int64_t(tiles) * (worker + 1) / workers.threads());
         pack_tiles(Format(format), rows, size_t(row_bytes), outputs, inputs, first, last, out + size_t(first) * bytes);
@@ -81,8 +81,7 @@ void octavo_model_free(void* handle) { delete static_cast<Handle*>(handle); }
 
 int octavo_add_matrix(void* handle, int format, int outputs, int inputs, const uint8_t* packed) {
     Model& model = static_cast<Handle*>(handle)->model;
-    const Packing packing = packing_for(Format(format));
-    model.matrices.push_back({packing, outputs, inputs, (outputs + kTile - 1) / kTile, tile_bytes(packing, inputs), packed});
+    model.matrices.push_back(matrix_for(Format(format), outputs, inputs, packed));
     return int(model.matrices.size()) - 1;
 }
 

@@ -84,8 +84,31 @@ FormatInfo format_info(Format format) {
         case Format::Q4_K: return {256, 144};
         case Format::Q5_K: return {256, 176};
         case Format::Q6_K: return {256, 210};
+        case Format::INT8: return {32, 32, 4};
+        case Format::INT4_G128: return {128, 68};
+        case Format::INT4_G64: return {64, 36};
+        case Format::INT4_G32: return {32, 20};
+        case Format::UINT4_G128: return {128, 69};
+        case Format::UINT4_G64: return {64, 37};
+        case Format::UINT4_G32: return {32, 21};
     }
     return {0, 0};
+}
+
+bool integers(Format format) { return format >= Format::INT8; }
+
+Run read_run(Format format, const uint8_t* row, int index) {
+    const uint8_t* at = format == Format::INT8 ? row : row + size_t(index) * size_t(format_info(format).block_bytes);
+    Run run;
+    std::memcpy(&run.scale, at, sizeof run.scale);
+    run.codes = at + sizeof run.scale;
+    run.zero = format == Format::INT8 ? 0 : format < Format::UINT4_G128 ? 8 : *run.codes++;
+    return run;
+}
+
+int run_code(Format format, const Run& run, int i) {
+    if (format == Format::INT8) return int8_t(run.codes[i]);
+    return i % 2 ? run.codes[i / 2] >> 4 : run.codes[i / 2] & 15;
 }
 
 void read_group(Format format, const uint8_t* row, int index, Group& group) {
@@ -133,6 +156,14 @@ void dequantise_row(Format format, const uint8_t* row, int columns, float* out) 
         for (int i = 0; i < columns; ++i) {
             const uint16_t half = half_at(row + size_t(i) * 2);
             out[i] = format == Format::F16 ? from_f16(half) : from_bf16(half);
+        }
+        return;
+    }
+    if (integers(format)) {
+        const int size = format == Format::INT8 ? columns : format_info(format).block_elements;
+        for (int i = 0; i < columns; ++i) {
+            const Run run = read_run(format, row, i / size);
+            out[i] = run.scale * float(run_code(format, run, i % size) - run.zero);
         }
         return;
     }

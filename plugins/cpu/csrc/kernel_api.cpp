@@ -9,8 +9,7 @@ namespace {
 const Kernels& set_of(const void* set) { return *static_cast<const Kernels*>(set); }
 
 Matrix matrix_of(int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs) {
-    const Packing packing = packing_for(Format(format));
-    return {packing, int(outputs), int(inputs), int((outputs + kTile - 1) / kTile), tile_bytes(packing, int(inputs)), packed};
+    return matrix_for(Format(format), int(outputs), int(inputs), packed);
 }
 
 }  // namespace
@@ -19,7 +18,7 @@ extern "C" {
 
 const void* octavo_kernel_set(const char* name) { return choose_kernels(name); }
 
-int64_t octavo_kernel_tile_bytes(int64_t format, int64_t inputs) { return int64_t(tile_bytes(packing_for(Format(format)), int(inputs))); }
+int64_t octavo_kernel_tile_bytes(int64_t format, int64_t inputs) { return int64_t(tile_bytes(Format(format), int(inputs))); }
 
 void octavo_kernel_pack(int64_t format, const uint8_t* rows, int64_t row_bytes, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
                         uint8_t* out) {

@@ -92,11 +92,10 @@ constexpr int kPlanesIn16Bits = packing == Packing::U8Super ? 4 : packing == Pac
 inline __m256i widen(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
 // Adds the products of planes first … last-1 of a group's codes to the dot products of M rows; outputs 0 … 7 and 8 … 15 apart.
-// Nibbles come all at once: a register of them holds planes p and p + 4. Without VNNI, U8Half leaves out 128 times the activations.
+// Nibbles come all at once: a register of them holds planes p and p + 4. Without VNNI, codes up to 255 leave out 128 times the activations.
 template <Packing packing, int M>
 inline void add_planes(const uint8_t* codes, const int8_t* const (&a)[M], int first, int last, __m256i (&dot)[M][2]) {
-    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
-    if constexpr (nibbles) {
+    if constexpr (nibbles(packing)) {
         const __m256i low = _mm256_set1_epi8(15);
         __m256i pairs[M][2];
         for (int m = 0; m < M; ++m) pairs[m][0] = pairs[m][1] = _mm256_setzero_si256();
@@ -139,7 +138,7 @@ inline void add_planes(const uint8_t* codes, const int8_t* const (&a)[M], int fi
             for (int m = 0; m < M; ++m) pairs[m][0] = pairs[m][1] = _mm256_setzero_si256();
             for (int p = start; p < start + run; ++p) {
                 __m256i left = load(codes + 64 * p), right = load(codes + 64 * p + 32);
-                if constexpr (packing == Packing::U8Half) {
+                if constexpr (packing == Packing::U8Half || packing == Packing::U8Centred) {
                     left = _mm256_xor_si256(left, _mm256_set1_epi8(-128));
                     right = _mm256_xor_si256(right, _mm256_set1_epi8(-128));
                     const __m256i left_size = _mm256_abs_epi8(left), right_size = _mm256_abs_epi8(right);
@@ -175,9 +174,8 @@ inline void add_scaled(__m256 (&total)[2], const __m256i (&dot)[2], const __m256
 // M rows by one tile: each group's codes are unpacked once for all rows.
 template <Packing packing, int M>
 void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, float* y, int ld) {
-    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
-    constexpr size_t bytes = nibbles ? 256 : 512;
+    constexpr size_t bytes = nibbles(packing) ? 256 : 512;
     constexpr size_t step = super ? bytes : bytes + 64;
     const int8_t* a[M];
     const float *scales_of[M], *sums_of[M];
@@ -237,6 +235,54 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
         for (int h = 0; h < 2; ++h) _mm256_storeu_ps(y + size_t(row + m) * size_t(ld) + h * 8, total[m][h]);
 }
 
+// zero * taken_away, for numbers of 16 bits in 32.
+inline __m256i small_product(__m256i zero, int32_t taken_away) { return _mm256_madd_epi16(zero, _mm256_set1_epi32(taken_away)); }
+
+// The same where scales are for spans of groups. A dot product begins with what the zero points take away.
+template <Packing packing, int M>
+void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
+    constexpr size_t bytes = nibbles(packing) ? 256 : 512;
+    const Spans parts = spans_of(matrix, tile);
+    const int8_t* a[M];
+    const float* scales_of[M];
+    const int32_t* half_sums_of[M];
+    for (int m = 0; m < M; ++m) {
+        a[m] = x.codes + size_t(row + m) * size_t(x.k);
+        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
+        half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
+    }
+    __m256 total[M][2];
+    for (int m = 0; m < M; ++m) total[m][0] = total[m][1] = _mm256_setzero_ps();
+    const uint8_t* codes = parts.codes;
+    const int groups = matrix.inputs / kGroup;
+    for (int start = 0, s = 0; start < groups; start += matrix.span, ++s) {
+        const __m256 scale[2] = {_mm256_loadu_ps(parts.scales + s * 16), _mm256_loadu_ps(parts.scales + s * 16 + 8)};
+        for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
+            prefetch(codes + kAhead, bytes);
+            __m256i dot[M][2];
+            for (int m = 0; m < M; ++m) {
+                const int32_t sum = (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) / 32;
+                if constexpr (packing == Packing::U4Zero)
+                    for (int h = 0; h < 2; ++h)
+                        dot[m][h] = small_product(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(parts.zeros + s * 16 + h * 8))), -sum);
+                else set(dot, m, packing == Packing::U4Centred ? -8 * sum : kVnni ? -128 * sum : 0);
+            }
+            add_planes<packing>(codes, a, 0, 8, dot);
+            for (int m = 0; m < M; ++m) {
+                if constexpr (packing == Packing::U8Centred)
+                    for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]), _mm256_set1_ps(scales_of[m][g]), total[m][h]);
+                else add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+                a[m] += kGroup;
+            }
+        }
+        if constexpr (packing == Packing::U8Centred)
+            for (int m = 0; m < M; ++m)
+                for (int h = 0; h < 2; ++h) total[m][h] = _mm256_mul_ps(total[m][h], scale[h]);
+    }
+    for (int m = 0; m < M; ++m)
+        for (int h = 0; h < 2; ++h) _mm256_storeu_ps(y + size_t(row + m) * size_t(ld) + h * 8, total[m][h]);
+}
+
 // -- bf16 matrices -------------------------------------------------------------------------------------------------------------
 
 // A register of pairs of bf16: the first of each pair as floats, and the second.
@@ -281,6 +327,7 @@ void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, f
 template <Packing packing, int M>
 void block(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
     if constexpr (packing == Packing::Bf16) bf16_rows<M>(tile, matrix.inputs, x, row, y, ld);
+    else if constexpr (spans(packing)) tile_rows_by_spans<packing, M>(matrix, tile, x, row, y, ld);
     else tile_rows<packing, M>(tile, matrix.inputs / kGroup, x, row, y, ld);
 }
 
@@ -307,6 +354,9 @@ void matmul(const Matrix& matrix, int first, int last, const Activations& x, int
         case Packing::U4Super: return matmul_as<Packing::U4Super>(matrix, first, last, x, rows, y, ld);
         case Packing::U8Super: return matmul_as<Packing::U8Super>(matrix, first, last, x, rows, y, ld);
         case Packing::U8Super16: return matmul_as<Packing::U8Super16>(matrix, first, last, x, rows, y, ld);
+        case Packing::U4Centred: return matmul_as<Packing::U4Centred>(matrix, first, last, x, rows, y, ld);
+        case Packing::U4Zero: return matmul_as<Packing::U4Zero>(matrix, first, last, x, rows, y, ld);
+        case Packing::U8Centred: return matmul_as<Packing::U8Centred>(matrix, first, last, x, rows, y, ld);
         default: return matmul_as<Packing::Bf16>(matrix, first, last, x, rows, y, ld);
     }
 }

@@ -48,9 +48,9 @@ inline __m512bh broadcast_pair(int32_t pair) {
 
 // -- quantized matrices --------------------------------------------------------------------------------------------------------
 
-template <bool nibbles>
+template <Packing packing>
 inline void unpack(const uint8_t* codes, __m512i (&planes)[8]) {
-    if constexpr (nibbles) {
+    if constexpr (nibbles(packing)) {
         const __m512i low = _mm512_set1_epi8(15);
         for (int p = 0; p < 4; ++p) {
             const __m512i both = _mm512_loadu_si512(codes + 64 * p);
@@ -62,6 +62,11 @@ inline void unpack(const uint8_t* codes, __m512i (&planes)[8]) {
     }
 }
 
+// What a group's sum of activation codes is multiplied with to begin a dot product: takes away the zero point where one is known, and
+// leaves it to be multiplied where each output has its own.
+template <Packing packing>
+constexpr int kTakenAway = packing == Packing::U4Centred ? -8 : packing == Packing::U8Centred ? -128 : -1;
+
 // Where a block of rows finds its activations. As they are stored: right for a few rows.
 struct Stored {
     const Activations& x;
@@ -71,6 +76,8 @@ struct Stored {
     float scale(int m, int g) const { return x.scales[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
     float sum(int m, int g) const { return x.sums[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
     const int32_t* half_sums(int m, int g) const { return x.half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
+    template <Packing packing>
+    int32_t taken_away(int m, int g) const { return (half_sums(m, g)[0] + half_sums(m, g)[1]) / 32 * kTakenAway<packing>; }
 };
 
 // Copied into a panel, group by group all rows together, so that one pointer and constant offsets reach everything: with
@@ -83,6 +90,8 @@ struct Panel {
     float scale(int m, int g) const { return reinterpret_cast<const float*>(data + size_t(g) * kStride + kScales)[m]; }
     float sum(int m, int g) const { return reinterpret_cast<const float*>(data + size_t(g) * kStride + kSums)[m]; }
     const int32_t* half_sums(int m, int g) const { return reinterpret_cast<const int32_t*>(data + size_t(g) * kStride + kHalves) + m * 2; }
+    template <Packing packing>
+    int32_t taken_away(int m, int g) const { return half_sums(m, g)[0]; }  // in their place
 };
 
 // A worker's own bytes, 64-byte aligned. (std::vector would put weak symbols into this file, compiled for this instruction set.)
@@ -104,7 +113,8 @@ private:
     size_t size_ = 0;
 };
 
-Panel make_panel(const Activations& x, int row, int rows, int groups, bool halves) {
+template <Packing packing>
+Panel make_panel(const Activations& x, int row, int rows, int groups) {
     thread_local Workspace workspace;
     uint8_t* data = workspace.get(size_t(groups) * Panel::kStride);
     const Stored stored{x, row};
@@ -114,18 +124,36 @@ Panel make_panel(const Activations& x, int row, int rows, int groups, bool halve
             _mm256_store_si256(reinterpret_cast<__m256i*>(group + m * 32), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(stored.codes(m, g))));
             reinterpret_cast<float*>(group + Panel::kScales)[m] = stored.scale(m, g);
             reinterpret_cast<float*>(group + Panel::kSums)[m] = stored.sum(m, g);
-            if (halves) std::memcpy(group + Panel::kHalves + m * 8, stored.half_sums(m, g), 8);
+            if constexpr (packing == Packing::U8Super16) std::memcpy(group + Panel::kHalves + m * 8, stored.half_sums(m, g), 8);
+            if constexpr (spans(packing)) reinterpret_cast<int32_t*>(group + Panel::kHalves)[m * 2] = stored.taken_away<packing>(m, g);
         }
     }
     return {data};
 }
 
+// dot + the products of a group's codes.
+template <int M>
+inline __m512i add_planes(__m512i dot, const __m512i (&planes)[8], const int8_t* codes) {
+    if constexpr (M < 4) {  // few rows: two chains hide VPDPBUSD's latency, where many rows do it themselves
+        __m512i odd = _mm512_setzero_si512();
+        OCTAVO_UNROLL
+        for (int p = 0; p < 8; p += 2) {
+            dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes + p * 4));
+            odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(codes + p * 4 + 4));
+        }
+        return _mm512_add_epi32(dot, odd);
+    } else {
+        OCTAVO_UNROLL
+        for (int p = 0; p < 8; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes + p * 4));
+        return dot;
+    }
+}
+
 // M rows by one tile: each group's codes are unpacked once for all rows.
 template <Packing packing, int M, typename Source>
 void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float* y, int ld) {
-    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
-    constexpr size_t bytes = nibbles ? 256 : 512;
+    constexpr size_t bytes = nibbles(packing) ? 256 : 512;
     __m512 total[M];
     OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
@@ -144,7 +172,7 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
             }
         }
         prefetch(codes + kAhead, super ? bytes : bytes + 64);
-        unpack<nibbles>(codes, planes);
+        unpack<packing>(codes, planes);
         if constexpr (packing == Packing::U8Super16) {
             const __m128i sub = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + 64 + (g % 8) * 32));
             const __m128i sub2 = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + 80 + (g % 8) * 32));
@@ -177,24 +205,50 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
             }
             OCTAVO_UNROLL
             for (int m = 0; m < M; ++m) {
-                __m512i dot = _mm512_setzero_si512();
-                if constexpr (M < 4) {  // few rows: two chains hide VPDPBUSD's latency, where many rows do it themselves
-                    __m512i odd = _mm512_setzero_si512();
-                    OCTAVO_UNROLL
-                    for (int p = 0; p < 8; p += 2) {
-                        dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
-                        odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(x.codes(m, g) + p * 4 + 4));
-                    }
-                    dot = _mm512_add_epi32(dot, odd);
-                } else {
-                    OCTAVO_UNROLL
-                    for (int p = 0; p < 8; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
-                }
+                const __m512i dot = add_planes<M>(_mm512_setzero_si512(), planes, x.codes(m, g));
                 total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(x.scale(m, g))), total[m]);
                 total[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x.sum(m, g)), total[m]);
             }
         }
         codes += super ? bytes : bytes + 64;
+    }
+    OCTAVO_UNROLL
+    for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
+}
+
+// The same where scales are for spans of groups.
+template <Packing packing, int M, typename Source>
+void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Source& x, int row, float* y, int ld) {
+    constexpr size_t bytes = nibbles(packing) ? 256 : 512;
+    const Spans parts = spans_of(matrix, tile);
+    __m512 total[M];
+    OCTAVO_UNROLL
+    for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
+    __m512i planes[8];
+    const uint8_t* codes = parts.codes;
+    const int groups = matrix.inputs / kGroup;
+    for (int start = 0, s = 0; start < groups; start += matrix.span, ++s) {
+        const __m512 scale = _mm512_loadu_ps(parts.scales + s * 16);
+        __m512i zero{};
+        if constexpr (packing == Packing::U4Zero) zero = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(parts.zeros + s * 16)));
+        for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
+            prefetch(codes + kAhead, bytes);
+            unpack<packing>(codes, planes);
+            OCTAVO_UNROLL
+            for (int m = 0; m < M; ++m) {
+                __m512i dot = _mm512_set1_epi32(x.template taken_away<packing>(m, g));
+                if constexpr (packing == Packing::U4Zero)  // both factors fit 16 bits, and the upper 16 of `zero` are 0
+                    dot = _mm512_dpwssd_epi32(_mm512_setzero_si512(), zero, dot);
+                dot = add_planes<M>(dot, planes, x.codes(m, g));
+                const __m512 own = _mm512_set1_ps(x.scale(m, g));
+                if constexpr (packing == Packing::U8Centred) total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), own, total[m]);
+                else total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, own), total[m]);
+            }
+        }
+        if constexpr (packing == Packing::U8Centred) {
+            OCTAVO_UNROLL
+            for (int m = 0; m < M; ++m) total[m] = _mm512_mul_ps(total[m], scale);
+        }
     }
     OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
@@ -240,14 +294,19 @@ void bf16_block(const Matrix& matrix, const uint8_t* tile, const Activations& x,
     bf16_rows<M>(tile, matrix.inputs, x, row, y, ld);
 }
 
+template <Packing packing, int M, typename Source>
+void quantized_block(const Matrix& matrix, const uint8_t* tile, const Source& x, int row, float* y, int ld) {
+    if constexpr (spans(packing)) tile_rows_by_spans<packing, M>(matrix, tile, x, row, y, ld);
+    else tile_rows<packing, M>(tile, matrix.inputs / kGroup, x, row, y, ld);
+}
+
 // `rows` (1 … kRows) rows from `row` on by tiles first … last-1.
 template <Packing packing>
 void rows_by_tiles(const Matrix& matrix, int first, int last, const Activations& x, int row, int rows, float* y, int ld) {
-    const int groups = matrix.inputs / kGroup;
     const Stored stored{x, row};
     Panel panel{nullptr};
     if constexpr (packing != Packing::Bf16)
-        if (rows >= kPanelRows) panel = make_panel(x, row, rows, groups, packing == Packing::U8Super16);
+        if (rows >= kPanelRows) panel = make_panel<packing>(x, row, rows, matrix.inputs / kGroup);
     for (int t = first; t < last; ++t) {
         const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
         float* out = y + size_t(t) * kTile;
@@ -255,8 +314,8 @@ void rows_by_tiles(const Matrix& matrix, int first, int last, const Activations&
 #define OCTAVO_ROWS(n)                                                                                    \
     case n:                                                                                               \
         if constexpr (packing == Packing::Bf16) bf16_block<n>(matrix, tile, x, row, out, ld);             \
-        else if constexpr (n < kPanelRows) tile_rows<packing, n>(tile, groups, stored, row, out, ld);     \
-        else tile_rows<packing, n>(tile, groups, panel, row, out, ld);                                    \
+        else if constexpr (n < kPanelRows) quantized_block<packing, n>(matrix, tile, stored, row, out, ld); \
+        else quantized_block<packing, n>(matrix, tile, panel, row, out, ld);                              \
         break;
             OCTAVO_ROWS(1) OCTAVO_ROWS(2) OCTAVO_ROWS(3) OCTAVO_ROWS(4) OCTAVO_ROWS(5) OCTAVO_ROWS(6) OCTAVO_ROWS(7) OCTAVO_ROWS(8)
             OCTAVO_ROWS(9) OCTAVO_ROWS(10) OCTAVO_ROWS(11) OCTAVO_ROWS(12) OCTAVO_ROWS(13) OCTAVO_ROWS(14) OCTAVO_ROWS(15) OCTAVO_ROWS(16)
@@ -278,6 +337,9 @@ void matmul(const Matrix& matrix, int first, int last, const Activations& x, int
         case Packing::U4Super: return matmul_as<Packing::U4Super>(matrix, first, last, x, rows, y, ld);
         case Packing::U8Super: return matmul_as<Packing::U8Super>(matrix, first, last, x, rows, y, ld);
         case Packing::U8Super16: return matmul_as<Packing::U8Super16>(matrix, first, last, x, rows, y, ld);
+        case Packing::U4Centred: return matmul_as<Packing::U4Centred>(matrix, first, last, x, rows, y, ld);
+        case Packing::U4Zero: return matmul_as<Packing::U4Zero>(matrix, first, last, x, rows, y, ld);
+        case Packing::U8Centred: return matmul_as<Packing::U8Centred>(matrix, first, last, x, rows, y, ld);
         default: return matmul_as<Packing::Bf16>(matrix, first, last, x, rows, y, ld);
     }
 }

@@ -18,17 +18,17 @@ float half_of(const uint8_t* at, int column) {
     return from_f16(half);
 }
 
-int code_of(const uint8_t* codes, bool nibbles, int column, int k) {
+int code_of(const uint8_t* codes, bool halves, int column, int k) {
     const int plane = k / 4, byte = column * 4 + k % 4;
-    if (!nibbles) return codes[plane * 64 + byte];
+    if (!halves) return codes[plane * 64 + byte];
     return plane < 4 ? codes[plane * 64 + byte] & 15 : codes[(plane - 4) * 64 + byte] >> 4;
 }
 
 // One output of one row: groups in order, each added with two fused multiply-adds, as the vector kernels do.
 float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const Activations& x, int row) {
-    const bool nibbles = matrix.packing == Packing::U4Half || matrix.packing == Packing::U4Super;
+    const bool small = nibbles(matrix.packing);
     const bool super = matrix.packing != Packing::U4Half && matrix.packing != Packing::U8Half;
-    const size_t bytes = nibbles ? 256 : 512;
+    const size_t bytes = small ? 256 : 512;
     const int groups = matrix.inputs / kGroup;
     const int8_t* a = x.codes + size_t(row) * size_t(x.k);
     const float* scales = x.scales + size_t(row) * size_t(x.k / 32);
@@ -38,7 +38,7 @@ float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const
         const uint8_t* header = tile + size_t(g / 8) * (320 + 8 * bytes);
         const uint8_t* codes = super ? header + 320 + size_t(g % 8) * bytes : tile + size_t(g) * (bytes + 64);
         int32_t dot[2] = {0, 0};
-        for (int k = 0; k < kGroup; ++k) dot[k / 16] += code_of(codes, nibbles, column, k) * a[g * 32 + k];
+        for (int k = 0; k < kGroup; ++k) dot[k / 16] += code_of(codes, small, column, k) * a[g * 32 + k];
         if (matrix.packing == Packing::U8Super16) {
             const int32_t* halves = x.half_sums + size_t(row) * size_t(x.k / 16) + g * 2;
             const float d = half_of(header, column) ;
@@ -63,6 +63,24 @@ float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const
     return y;
 }
 
+// The same where scales are for spans of groups: codes less their zero point are whole numbers, so that only scaling rounds.
+float spans_dot(const Matrix& matrix, const uint8_t* tile, int column, const Activations& x, int row) {
+    const Spans parts = spans_of(matrix, tile);
+    const bool small = nibbles(matrix.packing), one_scale = matrix.packing == Packing::U8Centred;
+    const int8_t* a = x.codes + size_t(row) * size_t(x.k);
+    const float* scales = x.scales + size_t(row) * size_t(x.k / 32);
+    float y = 0.0f;
+    for (int g = 0; g < matrix.inputs / kGroup; ++g) {
+        const size_t at = size_t(g / matrix.span) * 16 + size_t(column);
+        const int zero = one_scale ? 128 : matrix.packing == Packing::U4Zero ? parts.zeros[at] : 8;
+        int32_t dot = 0;
+        for (int k = 0; k < kGroup; ++k)
+            dot += (code_of(parts.codes + size_t(g) * (small ? 256 : 512), small, column, k) - zero) * a[g * 32 + k];
+        y = std::fma(float(dot), one_scale ? scales[g] : parts.scales[at] * scales[g], y);
+    }
+    return one_scale ? y * parts.scales[column] : y;
+}
+
 float bf16_dot(const Matrix& matrix, const uint8_t* tile, int column, const uint16_t* x) {
     float y = 0.0f;
     for (int k = 0; k < matrix.inputs; ++k) {
@@ -80,6 +98,7 @@ void matmul(const Matrix& matrix, int first, int last, const Activations& x, int
             for (int column = 0; column < kTile; ++column)
                 y[size_t(row) * size_t(ld) + size_t(t * kTile + column)] =
                     matrix.packing == Packing::Bf16 ? bf16_dot(matrix, tile, column, x.bf16 + size_t(row) * size_t(x.k))
+                    : spans(matrix.packing)         ? spans_dot(matrix, tile, column, x, row)
                                                     : quantized_dot(matrix, tile, column, x, row);
     }
 }

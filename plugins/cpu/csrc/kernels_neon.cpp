@@ -83,12 +83,11 @@ inline void add_plane(int32x4_t (&dot)[kParts], const int8x16_t (&codes)[kParts]
     for (int q = 0; q < kParts; ++q) dot[q] = vdotq_laneq_s32(dot[q], codes[q], a, lane);
 }
 
-// Plane p = 4 * half + lane. Codes up to 127 are signed bytes as they are; those of U8Half, up to 255, are taken less 128.
+// Plane p = 4 * half + lane. Codes up to 127 are signed bytes as they are; those up to 255 are taken less 128.
 template <Packing packing, int M, int lane>
 inline void add_planes(const uint8_t* codes, const int8x16_t (&a)[M][2], int first, int last, int32x4_t (&dot)[M][kParts]) {
-    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
     int8x16_t plane[kParts];
-    if constexpr (nibbles) {
+    if constexpr (nibbles(packing)) {
         int8x16_t high[kParts];
         for (int q = 0; q < kParts; ++q) {
             const uint8x16_t both = vld1q_u8(codes + lane * 64 + q * 16);
@@ -103,7 +102,7 @@ inline void add_planes(const uint8_t* codes, const int8x16_t (&a)[M][2], int fir
         for (int half = first; half < last; ++half) {
             for (int q = 0; q < kParts; ++q) {
                 uint8x16_t bytes = vld1q_u8(codes + (half * 4 + lane) * 64 + q * 16);
-                if constexpr (packing == Packing::U8Half) bytes = veorq_u8(bytes, vdupq_n_u8(128));
+                if constexpr (packing == Packing::U8Half || packing == Packing::U8Centred) bytes = veorq_u8(bytes, vdupq_n_u8(128));
                 plane[q] = vreinterpretq_s8_u8(bytes);
             }
             for (int m = 0; m < M; ++m) add_plane<lane>(dot[m], plane, a[m][half]);
@@ -135,9 +134,8 @@ inline void store(float* y, const Tile& tile) {
 // M rows by one tile: each group's codes are unpacked once for all rows.
 template <Packing packing, int M>
 void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, float* y, int ld) {
-    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
-    constexpr size_t bytes = nibbles ? 256 : 512;
+    constexpr size_t bytes = nibbles(packing) ? 256 : 512;
     const int8_t* codes_of[M];
     const float *scales_of[M], *sums_of[M];
     const int32_t* half_sums_of[M];
@@ -193,6 +191,57 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
     for (int m = 0; m < M; ++m) store(y + size_t(row + m) * size_t(ld), total[m]);
 }
 
+// 16 unsigned bytes as integers, times a number.
+inline void multiplied(int32x4_t (&out)[kParts], const uint8_t* at, int32_t by) {
+    const uint8x16_t bytes = vld1q_u8(at);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_u8(vget_high_u8(bytes));
+    const uint16x4_t four[kParts] = {vget_low_u16(low), vget_high_u16(low), vget_low_u16(high), vget_high_u16(high)};
+    for (int q = 0; q < kParts; ++q) out[q] = vmulq_n_s32(vreinterpretq_s32_u32(vmovl_u16(four[q])), by);
+}
+
+// The same where scales are for spans of groups. A dot product begins with what the zero points take away.
+template <Packing packing, int M>
+void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
+    constexpr size_t bytes = nibbles(packing) ? 256 : 512;
+    const Spans parts = spans_of(matrix, tile);
+    const int8_t* codes_of[M];
+    const float* scales_of[M];
+    const int32_t* half_sums_of[M];
+    Tile total[M];
+    for (int m = 0; m < M; ++m) {
+        codes_of[m] = x.codes + size_t(row + m) * size_t(x.k);
+        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
+        half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
+        total[m] = {{zero(), zero(), zero(), zero()}};
+    }
+    const uint8_t* codes = parts.codes;
+    const int groups = matrix.inputs / kGroup;
+    for (int start = 0, s = 0; start < groups; start += matrix.span, ++s) {
+        Tile scale;
+        for (int q = 0; q < kParts; ++q) scale.part[q] = vld1q_f32(parts.scales + s * 16 + q * 4);
+        for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
+            int8x16_t a[M][2];
+            for (int m = 0; m < M; ++m)
+                for (int half = 0; half < 2; ++half) a[m][half] = vld1q_s8(codes_of[m] + g * 32 + half * 16);
+            int32x4_t dot[M][kParts];
+            for (int m = 0; m < M; ++m) {
+                const int32_t sum = (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) / 32;
+                if constexpr (packing == Packing::U4Zero) multiplied(dot[m], parts.zeros + s * 16, -sum);
+                else set(dot[m], packing == Packing::U4Centred ? -8 * sum : 0);
+            }
+            add_group<packing>(codes, a, 0, 2, dot);
+            for (int m = 0; m < M; ++m) {
+                if constexpr (packing == Packing::U8Centred)
+                    for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], vcvtq_f32_s32(dot[m][q]), scales_of[m][g]);
+                else add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+            }
+        }
+        if constexpr (packing == Packing::U8Centred)
+            for (int m = 0; m < M; ++m) total[m] = product(total[m], scale);
+    }
+    for (int m = 0; m < M; ++m) store(y + size_t(row + m) * size_t(ld), total[m]);
+}
+
 // -- bf16 matrices -------------------------------------------------------------------------------------------------------------
 
 // A register of pairs of bf16: the first of each pair as floats, and the second.
@@ -226,6 +275,7 @@ void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, f
 template <Packing packing, int M>
 void block(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
     if constexpr (packing == Packing::Bf16) bf16_rows<M>(tile, matrix.inputs, x, row, y, ld);
+    else if constexpr (spans(packing)) tile_rows_by_spans<packing, M>(matrix, tile, x, row, y, ld);
     else tile_rows<packing, M>(tile, matrix.inputs / kGroup, x, row, y, ld);
 }
 
@@ -252,6 +302,9 @@ void matmul(const Matrix& matrix, int first, int last, const Activations& x, int
         case Packing::U4Super: return matmul_as<Packing::U4Super>(matrix, first, last, x, rows, y, ld);
         case Packing::U8Super: return matmul_as<Packing::U8Super>(matrix, first, last, x, rows, y, ld);
         case Packing::U8Super16: return matmul_as<Packing::U8Super16>(matrix, first, last, x, rows, y, ld);
+        case Packing::U4Centred: return matmul_as<Packing::U4Centred>(matrix, first, last, x, rows, y, ld);
+        case Packing::U4Zero: return matmul_as<Packing::U4Zero>(matrix, first, last, x, rows, y, ld);
+        case Packing::U8Centred: return matmul_as<Packing::U8Centred>(matrix, first, last, x, rows, y, ld);
         default: return matmul_as<Packing::Bf16>(matrix, first, last, x, rows, y, ld);
     }
 }

@@ -10,9 +10,7 @@ namespace {
 
 constexpr size_t kHeader = 320;
 
-size_t code_bytes(Packing packing) {
-    return packing == Packing::U4Half || packing == Packing::U4Super ? 256 : 512;
-}
+size_t code_bytes(Packing packing) { return nibbles(packing) ? 256 : 512; }
 
 bool super(Packing packing) {
     return packing == Packing::U4Super || packing == Packing::U8Super || packing == Packing::U8Super16;
@@ -49,6 +47,29 @@ void pack_column(Format format, Packing packing, const uint8_t* row, int inputs,
     }
 }
 
+// Groups of 32 that share a scale.
+int span_for(Format format, int inputs) {
+    if (format == Format::INT8) return inputs / kGroup;
+    return integers(format) ? format_info(format).block_elements / kGroup : 0;
+}
+
+void pack_spans(Format format, const Matrix& matrix, const uint8_t* row, int column, uint8_t* tile) {
+    const int size = matrix.span * kGroup, count = matrix.inputs / size;
+    uint8_t* const zeros = tile + size_t(count) * 64;
+    uint8_t* const codes = tile + spans_bytes(matrix.packing, count);
+    const int centre = format == Format::INT8 ? 128 : 0;  // of codes that are stored signed
+    for (int s = 0; s < count; ++s) {
+        const Run run = read_run(format, row, s);
+        std::memcpy(tile + (size_t(s) * 16 + size_t(column)) * 4, &run.scale, 4);
+        if (matrix.packing == Packing::U4Zero) zeros[size_t(s) * 16 + size_t(column)] = uint8_t(run.zero);
+        for (int i = 0; i < size; ++i) {
+            const int k = s * size + i;
+            put_code(matrix.packing, codes + size_t(k / kGroup) * code_bytes(matrix.packing), column, k % kGroup,
+                     uint8_t(run_code(format, run, i) + centre));
+        }
+    }
+}
+
 void pack_plain(Packing packing, const uint8_t* row, int inputs, int column, uint8_t* tile) {
     for (int k = 0; k < inputs; ++k) {
         if (packing == Packing::Bf16) std::memcpy(tile + (size_t(k / 2) * 16 + size_t(column)) * 4 + size_t(k % 2) * 2, row + size_t(k) * 2, 2);
@@ -71,6 +92,13 @@ Packing packing_for(Format format) {
         case Format::Q4_K: return Packing::U4Super;
         case Format::Q5_K: return Packing::U8Super;
         case Format::Q6_K: return Packing::U8Super16;
+        case Format::INT8: return Packing::U8Centred;
+        case Format::INT4_G128:
+        case Format::INT4_G64:
+        case Format::INT4_G32: return Packing::U4Centred;
+        case Format::UINT4_G128:
+        case Format::UINT4_G64:
+        case Format::UINT4_G32: return Packing::U4Zero;
         case Format::BF16: return Packing::Bf16;
         case Format::F16: return Packing::F16;
         case Format::F32: return Packing::F32;
@@ -78,7 +106,8 @@ Packing packing_for(Format format) {
     return Packing::F32;
 }
 
-size_t tile_bytes(Packing packing, int inputs) {
+size_t tile_bytes(Format format, int inputs) {
+    const Packing packing = packing_for(format);
     const size_t k = size_t(inputs);
     switch (packing) {
         case Packing::Bf16: return (k + 1) / 2 * 64;
@@ -87,17 +116,24 @@ size_t tile_bytes(Packing packing, int inputs) {
         default: break;
     }
     const size_t codes = code_bytes(packing);
+    if (spans(packing)) return spans_bytes(packing, inputs / kGroup / span_for(format, inputs)) + k / kGroup * codes;
     return super(packing) ? k / 256 * (kHeader + 8 * codes) : k / kGroup * (codes + 64);
 }
 
+Matrix matrix_for(Format format, int outputs, int inputs, const uint8_t* data) {
+    return {packing_for(format), outputs, inputs, (outputs + kTile - 1) / kTile, tile_bytes(format, inputs), data, span_for(format, inputs)};
+}
+
 void pack_tiles(Format format, const uint8_t* rows, size_t row_bytes, int outputs, int inputs, int first, int last, uint8_t* out) {
-    const Packing packing = packing_for(format);
-    const size_t bytes = tile_bytes(packing, inputs);
+    const Matrix matrix = matrix_for(format, outputs, inputs, out);
+    const Packing packing = matrix.packing;
+    const size_t bytes = matrix.tile_bytes;
     std::memset(out, 0, bytes * size_t(last - first));
     for (int tile = first; tile < last; ++tile, out += bytes) {
         for (int column = 0; column < kTile && tile * kTile + column < outputs; ++column) {
             const uint8_t* row = rows + size_t(tile * kTile + column) * row_bytes;
-            if (quantized(packing)) pack_column(format, packing, row, inputs, column, out);
+            if (spans(packing)) pack_spans(format, matrix, row, column, out);
+            else if (quantized(packing)) pack_column(format, packing, row, inputs, column, out);
             else pack_plain(packing, row, inputs, column, out);
         }
     }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from models.quantised import KINDS, quantised_folder
 from models.tiny import FAMILIES, random_tokens, tiny_checkpoint, tiny_gguf
 
 from octavo.errors import DeviceOutOfMemory, UnsupportedFeature
@@ -80,9 +81,13 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return load_model(tiny_checkpoint(request.param, tmp_path_factory.mktemp("float")))
 
 
-@pytest.fixture(scope="module", params=["Q8_0", "Q4_0", "Q5_1"])
+@pytest.fixture(
+    scope="module", params=["Q8_0", "Q4_0", "Q5_1", "int8", "awq-32", "gptq-128", "packed-128", "packed-64-zeros"]
+)
 def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     folder = tmp_path_factory.mktemp(request.param)
+    if request.param in KINDS:
+        return load_model(quantised_folder(KINDS[request.param], folder)[0])
     path = folder / "tiny.gguf"
     tiny_gguf(tiny_checkpoint("llama", folder), path, quantization=request.param)
     return load_model(path)

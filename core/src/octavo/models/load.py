@@ -30,9 +30,9 @@ class Model:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that hold the weights."""
+        """The files that the weights follow from: config.json says what the tensors of a quantized folder mean."""
         path = self.checkpoint.path
-        return tuple(sorted(path.glob("*.safetensors"))) if path.is_dir() else (path,)
+        return (*sorted(path.glob("*.safetensors")), path / "config.json") if path.is_dir() else (path,)
 
 
 def load_model(path: Path, dtype: str = "f32", plugins: Sequence[Family] = ()) -> Model:

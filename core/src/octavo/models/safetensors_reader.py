@@ -1,4 +1,4 @@
-"""Checkpoints as Hugging Face folders: config.json and one or many safetensors files.
+"""Checkpoints as Hugging Face folders: config.json and one or many safetensors files, plain or quantized.
 
 Format of a file (source: the safetensors README): eight bytes with the header's length N (little
 endian), N bytes of JSON ``{name: {"dtype", "shape", "data_offsets": [begin, end]}}``, then the data;
@@ -13,6 +13,7 @@ import math
 import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import CheckpointError
+from octavo.models.quantized import QuantizedWeight, Stored, quantization_method
 from octavo.quant import BF16, F16, F32, WeightFormat, WeightTensor
 
 INDEX = "model.safetensors.index.json"
@@ -119,9 +121,16 @@ class SafetensorsFile:
         form, shape = self.info(name)
         if not shape:
             raise CheckpointError(f"{self.path}: weight {name} is a scalar; a weight has at least one dimension")
+        return WeightTensor(form, shape, self._data(name).reshape(*shape[:-1], form.row_bytes(shape[-1])))
+
+    def stored(self, name: str) -> Stored:
+        """The tensor whatever its dtype, as a part of a quantized weight."""
         entry = self.entries[name]
-        data = self._bytes[entry.begin : entry.end]
-        return WeightTensor(form, shape, data.reshape(*shape[:-1], form.row_bytes(shape[-1])))
+        return Stored(name, entry.dtype, entry.shape, partial(self._data, name))
+
+    def _data(self, name: str) -> npt.NDArray[np.uint8]:
+        entry = self.entries[name]
+        return self._bytes[entry.begin : entry.end]
 
 
 class SafetensorsCheckpoint:
@@ -133,24 +142,52 @@ class SafetensorsCheckpoint:
         if not (path / "config.json").is_file():
             raise CheckpointError(_no_config(path))
         self.config: Mapping[str, Any] = read_json(path / "config.json")
-        _refuse_quantized(path, self.config)
         generation = path / "generation_config.json"
         self.generation_config: Mapping[str, Any] = read_json(generation) if generation.is_file() else {}
         self._where: dict[str, tuple[SafetensorsFile, str]] = {}
         for file, stored in _stored_tensors(path):
             self._where[_text_name(stored)] = (file, stored)
+        try:
+            self._quantized = self._quantized_weights()
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+
+    def _quantized_weights(self) -> dict[str, QuantizedWeight]:
+        """The weights that several tensors make up, whose names they take the place of."""
+        method = quantization_method(self.config)
+        if method is None:
+            return {}
+        modules: dict[str, dict[str, Stored]] = {}
+        for name, (file, stored) in self._where.items():
+            module, _, part = name.rpartition(".")
+            if part in method.parts:
+                modules.setdefault(module, {})[part] = file.stored(stored)
+        modules = {module: parts for module, parts in modules.items() if method.marker in parts}
+        if not modules:
+            raise CheckpointError(f"config.json says that it is quantized, but no tensor is called {method.marker}")
+        for module, parts in modules.items():
+            for part in parts:
+                del self._where[f"{module}.{part}"]
+        return {f"{module}.weight": method.weight(module, parts) for module, parts in modules.items()}
 
     def names(self) -> Sequence[str]:
         """Every weight in the folder, by the name a text-only checkpoint has for it."""
-        return tuple(self._where)
+        return (*self._where, *self._quantized)
 
     def info(self, name: str) -> tuple[WeightFormat, tuple[int, ...]]:
-        """Format and shape of a weight, from the header alone; KeyError if there is no such weight."""
+        """Format and shape of a weight, without reading it; KeyError if there is no such weight."""
+        if name in self._quantized:
+            return self._quantized[name].format, self._quantized[name].shape
         file, stored = self._where[name]
         return file.info(stored)
 
     def tensor(self, name: str) -> WeightTensor:
-        """The weight as a read-only view of its file; KeyError if there is no such weight."""
+        """The weight: a read-only view of its file, or assembled if it is quantized; KeyError if there is none."""
+        if name in self._quantized:
+            try:
+                return self._quantized[name].read()
+            except CheckpointError as error:
+                raise CheckpointError(f"{self.path}: {error}") from error
         file, stored = self._where[name]
         return file.tensor(stored)
 
@@ -221,15 +258,3 @@ def _no_weights(path: Path) -> str:
             "pickle can run any code; convert it to safetensors"
         )
     return f"{path} holds no weights: neither {SINGLE} nor {INDEX} is there"
-
-
-def _refuse_quantized(path: Path, config: Mapping[str, Any]) -> None:
-    text = config.get("text_config")
-    for part in (config, text if isinstance(text, Mapping) else {}):
-        quantization = part.get("quantization_config")
-        if quantization:
-            method = quantization.get("quant_method", "unnamed") if isinstance(quantization, Mapping) else quantization
-            raise CheckpointError(
-                f"{path} is quantized ({method}): quantized safetensors are not supported yet; "
-                "use the original weights, or a GGUF file"
-            )

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from octavo.errors import CheckpointError
 from octavo.quant.formats import WeightFormat
+from octavo.quant.integers import decode_int4, decode_int8
 
 _SLICE_ELEMENTS = 1 << 20  # the gguf package holds its output twice: 8 MB for a slice of this many weights
 
@@ -44,8 +45,8 @@ class WeightTensor:
 def dequantise(tensor: WeightTensor) -> npt.NDArray[np.float32]:
     """The weight as float32, shape ``tensor.shape``; the result is the caller's own.
 
-    Plain formats convert exactly; the quantized ones follow GGML's definition through the `gguf`
-    package, a slice of rows at a time, so that temporaries stay small beside the result.
+    Plain formats convert exactly; the ``int`` and ``uint`` ones are rounded once; GGML's follow its definition through
+    the `gguf` package. Rows are taken a slice at a time, so that temporaries stay small beside the result.
     """
     name, data = tensor.format.name, tensor.data
     if name == "f32":
@@ -56,10 +57,19 @@ def dequantise(tensor: WeightTensor) -> npt.NDArray[np.float32]:
         widened = data.view("<u2").astype(np.uint32)
         widened <<= 16
         return widened.view(np.float32).reshape(tensor.shape)
-    kind = gguf.GGMLQuantizationType[name.upper()]
     values = np.empty(tensor.shape, np.float32)
     rows, stored = values.reshape(-1, tensor.shape[-1]), data.reshape(-1, data.shape[-1])
     step = max(1, _SLICE_ELEMENTS // tensor.shape[-1])
     for start in range(0, len(rows), step):
-        rows[start : start + step] = gguf.dequantize(stored[start : start + step], kind)
+        rows[start : start + step] = _decode(tensor.format, stored[start : start + step])
+    return values
+
+
+def _decode(form: WeightFormat, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Rows of a quantized format as float32."""
+    if form.name == "int8":
+        return decode_int8(rows)
+    if "int4" in form.name:
+        return decode_int4(form, rows)
+    values: npt.NDArray[np.float32] = gguf.dequantize(rows, gguf.GGMLQuantizationType[form.name.upper()])
     return values

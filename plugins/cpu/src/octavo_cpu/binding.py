@@ -18,7 +18,10 @@ import numpy.typing as npt
 import octavo_cpu
 from octavo.platform import PlatformUnavailable
 
-FORMATS = ("f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+FORMATS = (
+    "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k",
+    "int8", "int4_g128", "int4_g64", "int4_g32", "uint4_g128", "uint4_g64", "uint4_g32",
+)  # fmt: skip
 """Weight formats in the order of the library's own numbering (``csrc/blocks.h``)."""
 
 NAME = "liboctavo_cpu.so"

@@ -10,7 +10,20 @@ from hypothesis import strategies as st
 from native import budget
 from native.kernels import TILE, KernelSet, Quantised
 from native.numbers16 import F32, F64, to_bf16
-from native.weights import BLOCK, FORMATS, HALVES, PLAIN, QUANTIZED, Weights, plain_weights, random_weights, read
+from native.weights import (
+    BLOCK,
+    FORMATS,
+    HALVES,
+    INTEGERS,
+    PLAIN,
+    QUANTIZED,
+    Weights,
+    integers,
+    plain_weights,
+    random_weights,
+    read,
+    unit,
+)
 from native.yardstick import ULP, activations, exact_product, magnitude, plain_product, product
 
 few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -67,7 +80,7 @@ def test_any_shape_stays_within_the_bound_of_rounding(
     kernels: KernelSet, format: str, rows: int, outputs: int, groups: int, tail: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    inputs = {"q4_k": 256, "q5_k": 256, "q6_k": 256}.get(format, 32) * (1 + groups % 3 if format[-1] == "k" else groups)
+    inputs = unit(format) * (groups if unit(format) == 32 else 1 + groups % 3)
     inputs += tail if format in PLAIN else 0
     weights = random_weights(rng, format, outputs, inputs)
     x = (rng.standard_normal((rows, inputs)) * 10.0 ** rng.integers(-6, 6, (rows, 1))).astype(np.float32)
@@ -116,6 +129,20 @@ def test_integers_come_out_exact(kernels: KernelSet, format: str) -> None:
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_the_largest_codes_do_not_saturate(kernels: KernelSet, format: str, code: str, sign: int) -> None:
     """All weights of one extreme code, all activations 127: pairs of products are as large as they get."""
+    weights = _extreme(format, code)
+    fed = kernels.quantise(np.full((5, 512), 127.0 * sign, np.float32))
+    y = kernels.matmul(weights, kernels.pack(weights), fed)
+    assert np.array_equal(y, exact_product(weights, fed))
+
+
+def _extreme(format: str, code: str) -> Weights:
+    """[32, 512] of the lowest or highest code, as far from its zero point as a format allows."""
+    if format in INTEGERS:
+        groups = 1 if format == "int8" else 512 // unit(format)
+        value, zero = (0, 16) if code == "lowest" else (255 if format == "int8" else 15, 0)
+        return integers(
+            format, np.full((32, 512), value), np.ones((32, groups), np.float32), np.full((32, groups), zero)
+        )
     elements, size = BLOCK[format]
     blocks = np.full((32, 512 // elements, size), 0x00 if code == "lowest" else 0xFF, np.uint8)
     if format == "q8_0":
@@ -126,10 +153,7 @@ def test_the_largest_codes_do_not_saturate(kernels: KernelSet, format: str, code
         blocks[:, :, 192:208] = 1
     for at in HALVES[format]:
         blocks[:, :, at : at + 2] = np.array([1.0 if at != 2 else 0.0], "<f2").view(np.uint8)
-    weights = read(format, blocks.reshape(32, -1))
-    fed = kernels.quantise(np.full((5, 512), 127.0 * sign, np.float32))
-    y = kernels.matmul(weights, kernels.pack(weights), fed)
-    assert np.array_equal(y, exact_product(weights, fed))
+    return read(format, blocks.reshape(32, -1))
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -189,9 +213,12 @@ def test_a_bad_weight_reaches_its_own_output(kernels: KernelSet, format: str) ->
     weights = random_weights(rng, format, 20, 512)
     x = feed(kernels, format, rng.standard_normal((3, 512)).astype(np.float32))
     sound = kernels.matmul(weights, kernels.pack(weights), x)
-    _, size = BLOCK[format]
-    at = 5 * size + (HALVES[format][0] if format in QUANTIZED else 0) if format[-1] != "k" else size + HALVES[format][0]
-    bits = {"f32": b"\0\0\xc0\x7f", "bf16": b"\xc0\x7f"}.get(format, b"\0\x7e")
+    if format in INTEGERS:
+        at = 0 if format == "int8" else weights.data.shape[1] // (512 // unit(format)) * 2  # the third group's scale
+    else:
+        _, size = BLOCK[format]
+        at = (1 if format[-1] == "k" else 5) * size + (HALVES[format][0] if format in QUANTIZED else 0)
+    bits = b"\0\0\xc0\x7f" if format in ("f32", *INTEGERS) else b"\xc0\x7f" if format == "bf16" else b"\0\x7e"
     data = weights.data.copy()
     data[7, at : at + len(bits)] = np.frombuffer(bits, np.uint8)
     y = kernels.matmul(weights, kernels.pack(Weights(format, data, weights.codes, weights.scale, weights.minimum)), x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from native.kernels import TILE, KernelSet
-from native.weights import BLOCK, FORMATS, PLAIN, QUANTIZED, random_weights, read
+from native.weights import BLOCK, FORMATS, GGML, INTEGERS, PLAIN, QUANTIZED, integers, random_weights, read, unit
 
 from octavo.quant import WeightTensor, dequantise, format_named
 
@@ -29,13 +29,13 @@ def test_the_oracle_of_these_tests_reads_weights_as_the_format_means_them(format
 @pytest.mark.parametrize("format", QUANTIZED)
 def test_every_code_of_a_format_is_read(generic: KernelSet, format: str) -> None:
     weights = random_weights(np.random.default_rng(3), format, 16, 2048, scale=1.0)
-    bits = {"q8_0": 8, "q6_k": 6}.get(format, int(format[1]))
+    bits = format_named(format).bits
     assert np.unique(weights.codes).tolist() == list(range(2**bits))
-    if format in ("q4_0", "q5_0", "q8_0"):
+    if format in ("q4_0", "q5_0", "q8_0", "int8") or format.startswith("int4"):
         assert (generic.dequantise(weights) == weights.codes - 2 ** (bits - 1)).all()
 
 
-@pytest.mark.parametrize("format", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize("format", GGML)
 @pytest.mark.parametrize("bits", [0x0001, 0x03FF, 0x8400, 0x0000, 0x8000])
 def test_subnormal_and_zero_scales_keep_their_value(generic: KernelSet, format: str, bits: int) -> None:
     weights = random_weights(np.random.default_rng(4), format, 4, 512, scale=1.0)
@@ -45,6 +45,21 @@ def test_subnormal_and_zero_scales_keep_their_value(generic: KernelSet, format: 
     blocks[:, :, at : at + 2] = np.array([bits], "<u2").view(np.uint8)
     weights = read(format, blocks.reshape(4, -1))
     assert np.array_equal(generic.dequantise(weights), weights.values.astype(np.float32))
+
+
+@pytest.mark.parametrize("format", INTEGERS)
+@pytest.mark.parametrize("scale", [0.0, 1e-38, 2.0**-24, 3.0517578e-05, 0.1, 1.0 + 2.0**-23, 70000.0])
+def test_scales_that_no_16_bit_float_holds_keep_their_value(generic: KernelSet, format: str, scale: float) -> None:
+    """What a scale means, and what the kernels multiply with: nothing between is rounded."""
+    rng = np.random.default_rng(4)
+    groups = 1 if format == "int8" else 512 // unit(format)
+    scales, zeros = np.full((4, groups), scale, np.float32), rng.integers(0, 17, (4, groups))
+    weights = integers(format, rng.integers(0, 256 if format == "int8" else 16, (4, 512)), scales, zeros)
+    centred = weights.codes - np.repeat(
+        zeros if format.startswith("uint4") else np.full_like(zeros, 128 if format == "int8" else 8), 512 // groups, 1
+    )
+    assert np.array_equal(generic.dequantise(weights), np.float32(scale) * centred.astype(np.float32))
+    assert (_unpack(format, generic.pack(weights))[1][:4] == np.float32(scale)).all()
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -73,8 +88,18 @@ def test_packed_tiles_lie_as_described_with_zeros_beyond_the_last_output(
 
 def _unpack(format: str, packed: np.ndarray) -> tuple[np.ndarray, ...]:
     """[16 * tiles, 512]: codes, scales and minimums of tiles of 512 inputs."""
-    tiles, size = len(packed), 256 if format.startswith("q4") else 512
-    if format[-1] == "k":
+    tiles, size = len(packed), 256 if "4_" in format else 512
+    if format in INTEGERS:
+        spans = 1 if format == "int8" else 512 // unit(format)
+        head = -(-spans * (80 if format.startswith("uint4") else 64) // 64) * 64
+        assert packed.shape[1] == head + 16 * size
+        codes = packed[:, head:].reshape(tiles, 16, size)
+        scale = np.ascontiguousarray(packed[:, : 64 * spans]).view("<f4").astype(np.float64).reshape(tiles, spans, TILE)
+        zeros = packed[:, 64 * spans :][:, : TILE * spans].reshape(tiles, spans, TILE).astype(np.float64)
+        if not format.startswith("uint4"):
+            zeros = np.full_like(scale, 128.0 if format == "int8" else 8.0)
+        scale, minimum = (np.repeat(a, 512 // spans, 1) for a in (scale, -scale * zeros))
+    elif format[-1] == "k":
         whole = packed.reshape(tiles, 2, 320 + 8 * size)
         header, codes = whole[:, :, :320], whole[:, :, 320:].reshape(tiles, 16, size)
         d, dmin = (_halves(header[:, :, at : at + 32]) for at in (0, 32))  # [tiles, super-blocks, columns]

@@ -1,4 +1,6 @@
-"""Weights as GGUF files store them (the GGML project's blocks): made up, and read by numpy into exact float64."""
+"""Weights as checkpoints store them (the GGML project's blocks, octavo.quant's rows of integers), made up, and read
+by numpy into exact float64.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from native.numbers16 import F32, F64, from_bf16, to_bf16
 
-FORMATS = ("f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+PLAIN = ("f32", "f16", "bf16")
+GGML = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+INTEGERS = ("int8", "int4_g128", "int4_g64", "int4_g32", "uint4_g128", "uint4_g64", "uint4_g32")
+QUANTIZED = GGML + INTEGERS
+FORMATS = PLAIN + QUANTIZED
 """In the order of the library's own numbering."""
-QUANTIZED = FORMATS[3:]
-PLAIN = FORMATS[:3]
 
 BLOCK = {"f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22),
          "q5_1": (32, 24), "q8_0": (32, 34), "q4_k": (256, 144), "q5_k": (256, 176), "q6_k": (256, 210)}  # fmt: skip
-"""Weights and bytes of a block."""
+"""Weights and bytes of a block of a plain format or GGML's."""
 
 HALVES = {
     "q4_0": (0,),
@@ -34,7 +38,10 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Weights:
-    """weight = scale * code + minimum, by groups of 32 along the inputs; Q6_K has a scale for each 16."""
+    """weight = scale * code + minimum, by groups of 32 along the inputs; Q6_K has a scale for each 16.
+
+    With zero points the minimum is -scale * zero: scales have few enough bits here that float64 holds that.
+    """
 
     format: str
     data: Bytes  # [outputs, row bytes]
@@ -61,6 +68,8 @@ def random_weights(
     """Weights of any codes; `scale` (a power of two) in place of random scales leaves out stored minimums."""
     if format in PLAIN:
         return plain_weights(format, rng.standard_normal((outputs, inputs)).astype(np.float32))
+    if format in INTEGERS:
+        return _random_integers(rng, format, outputs, inputs, scale)
     elements, size = BLOCK[format]
     blocks = rng.integers(0, 256, (outputs, inputs // elements, size), dtype=np.uint8)
     for at in HALVES[format]:
@@ -81,8 +90,44 @@ def plain_weights(format: str, values: F32) -> Weights:
     return Weights(format, data, np.zeros(exact.shape, np.int64), np.zeros(exact.shape), exact)
 
 
+def unit(format: str) -> int:
+    """Rows must be a multiple of this many weights."""
+    return int(format.partition("_g")[2] or 32) if format in INTEGERS else max(32, BLOCK[format][0])
+
+
+def _random_integers(rng: np.random.Generator, format: str, outputs: int, inputs: int, scale: float | None) -> Weights:
+    shape = (outputs, inputs // (inputs if format == "int8" else unit(format)))
+    scales = (
+        rng.uniform(0.002, 0.02, shape) * rng.choice([-1.0, 1.0], shape) if scale is None else np.full(shape, scale)
+    )
+    highest = 256 if format == "int8" else 16
+    return integers(
+        format, rng.integers(0, highest, (outputs, inputs)), scales.astype(np.float32), rng.integers(0, 17, shape)
+    )
+
+
+def integers(format: str, codes: npt.NDArray[np.int64], scales: F32, zeros: npt.NDArray[np.int64]) -> Weights:
+    """Rows of ``int8`` (codes less 128), ``int4_g…`` (less 8) or ``uint4_g…`` (less their zero points).
+
+    Codes are from 0 up; scales and zero points are [outputs, groups].
+    """
+    outputs, groups = scales.shape
+    heads = np.ascontiguousarray(scales, "<f4").view(np.uint8).reshape(outputs, groups, 4)
+    if format == "int8":
+        zeros, stored = np.full_like(zeros, 128), (codes - 128).astype(np.int8).view(np.uint8)
+    else:
+        stored = (codes[:, 0::2] | codes[:, 1::2] << 4).astype(np.uint8)
+        if format.startswith("uint4"):
+            heads = np.concatenate([heads, zeros[..., None].astype(np.uint8)], 2)
+        else:
+            zeros = np.full_like(zeros, 8)
+    data = np.concatenate([heads, stored.reshape(outputs, groups, -1)], 2).reshape(outputs, -1)
+    scale = np.repeat(scales.astype(np.float64), codes.shape[1] // groups, 1)
+    return Weights(format, data, codes, scale, -scale * np.repeat(zeros, codes.shape[1] // groups, 1))
+
+
 def read(format: str, data: Bytes) -> Weights:
-    """What quantized rows mean."""
+    """What GGML's rows mean."""
     elements, size = BLOCK[format]
     blocks = data.reshape(len(data), -1, size)
     halves = [np.ascontiguousarray(blocks[:, :, at : at + 2]).view("<f2").astype(np.float64) for at in HALVES[format]]

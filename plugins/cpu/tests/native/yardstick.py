@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from native.kernels import Quantised
 from native.numbers16 import F32, F64, from_bf16
-from native.weights import Weights
+from native.weights import INTEGERS, Weights
 
 ULP = 2.0**-23
 """Of a float32 near 1; half of it is the largest relative error of one rounding."""
@@ -33,7 +33,10 @@ def magnitude(weights: Weights, x: Quantised) -> F64:
 
 
 def product(weights: Weights, x: Quantised) -> F32:
-    """The same in float32, by pack.h's formula: group after group, y += (scale * own) * dot; y += minimum * sum."""
+    """The same in float32, by pack.h's formula: group after group, y += (scale * own) * dot; y += minimum * sum.
+
+    Codes less a zero point are whole numbers, and so is their dot product; a scale of the whole row comes last.
+    """
     rows, groups = x.scales.shape
     y = np.zeros((rows, weights.outputs), np.float32)
     codes = x.codes.astype(np.float64).reshape(rows, groups, 32)
@@ -42,6 +45,11 @@ def product(weights: Weights, x: Quantised) -> F32:
     minimum = weights.minimum.astype(np.float32).reshape(-1, groups, 32)
     for g in range(groups):
         own = x.scales[:, g, None]
+        if weights.format in INTEGERS:
+            size = weights.scale.reshape(-1, groups, 32)[:, g]
+            centred = packed[:, g] + weights.minimum.reshape(-1, groups, 32)[:, g] / size
+            y = fma(codes[:, g] @ centred.T, own if weights.format == "int8" else scale[:, g, 0] * own, y)
+            continue
         if weights.format == "q6_k":
             for half in (slice(0, 16), slice(16, 32)):
                 dot = codes[:, g, half] @ (packed[:, g, half] - 32).T
@@ -49,7 +57,7 @@ def product(weights: Weights, x: Quantised) -> F32:
             continue
         y = fma(codes[:, g] @ packed[:, g].T, scale[:, g, 0] * own, y)
         y = fma(minimum[:, g, 0], x.sums[:, g, None], y)
-    return y
+    return y * scale[:, 0, 0] if weights.format == "int8" else y
 
 
 # -- plain matrices -------------------------------------------------------------------------------

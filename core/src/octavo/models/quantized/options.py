@@ -1,0 +1,52 @@
+"""Options of a quantization_config: what they must be, and the refusal of those that cannot be honoured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from octavo.errors import CheckpointError
+
+CURE = "use the original weights or a GGUF file"
+
+
+class Options:
+    """The options of one object in quantization_config, called ``where`` in messages."""
+
+    def __init__(self, where: str, values: Any) -> None:
+        if not isinstance(values, Mapping):
+            raise CheckpointError(f"quantization_config: {where} is {values!r}; it must be an object")
+        self.where = where
+        self._values: Mapping[str, Any] = values
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The option's value; ``default`` where it is absent or null."""
+        value = self._values.get(name)
+        return default if value is None else value
+
+    def one_of(self, name: str, supported: Sequence[Any], default: Any = None) -> Any:
+        """The option's value, which must be one of ``supported``."""
+        value = self.get(name, default)
+        if value not in supported or isinstance(value, bool) != isinstance(supported[0], bool):
+            raise self.refusal(name, f"it must be {' or '.join(map(repr, supported))}")
+        return value
+
+    def unset(self, *names: str) -> None:
+        """Refuse options that change numbers in ways that are not supported, wherever they have a value."""
+        for name in names:
+            if self._values.get(name):
+                raise self.refusal(name, "that is not supported")
+
+    def no_others(self, known: Collection[str]) -> None:
+        """Refuse options whose meaning is not known, wherever they have a value."""
+        for name, value in self._values.items():
+            if name not in known and value:
+                raise self.refusal(
+                    name, "what that means is not known; if it only tells how the codes were found, delete it"
+                )
+
+    def refusal(self, name: str, reason: str) -> CheckpointError:
+        """The error for an option that cannot be honoured."""
+        return CheckpointError(
+            f"quantization_config of {self.where}: {name} is {self._values.get(name)!r}; {reason}; or {CURE}"
+        )

@@ -1,0 +1,243 @@
+"""Quantized Hugging Face folders: every weight is exactly what its project means by it; anything else is refused."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models.quantised import KINDS, Kind, of, quantised_folder, set_quantization
+from safetensors.torch import load_file, save_file
+
+from octavo.errors import CheckpointError
+from octavo.models.load import load_model
+from octavo.models.safetensors_reader import SafetensorsCheckpoint
+from octavo.quant import dequantise
+
+LINEAR = "model.layers.1.mlp.down_proj"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_is_exactly_what_its_project_means(kind: str, tmp_path: Path) -> None:
+    folder, dense = quantised_folder(KINDS[kind], tmp_path)
+    checkpoint = SafetensorsCheckpoint(folder)
+    assert set(checkpoint.names()) == set(dense)
+    for name, values in dense.items():
+        tensor = checkpoint.tensor(name)
+        assert checkpoint.info(name) == (tensor.format, tensor.shape)
+        assert tensor.format.name == (KINDS[kind].format if "_proj" in name else "bf16")
+        np.testing.assert_array_equal(dequantise(tensor), values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_is_built_from_them(kind: str, tmp_path: Path) -> None:
+    model = load_model(quantised_folder(KINDS[kind], tmp_path)[0])
+    assert model.graph.weights[f"{LINEAR}.weight"].format == KINDS[kind].format
+    assert model.graph.weights["lm_head.weight"].format == "bf16"
+    assert {path.name for path in model.files} == {"model.safetensors", "config.json"}
+
+
+def test_the_config_may_be_that_of_the_text_model(tmp_path: Path) -> None:
+    folder, dense = quantised_folder(KINDS["awq-32"], tmp_path)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "text_config": {"quantization_config": config.pop("quantization_config")}}))
+    found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
+
+
+def test_a_bias_beside_a_quantized_weight_stays_as_it_is(tmp_path: Path) -> None:
+    folder, dense = quantised_folder(KINDS["gptq-128"], tmp_path, family="qwen2")
+    name = "model.layers.0.self_attn.q_proj.bias"
+    np.testing.assert_array_equal(dequantise(SafetensorsCheckpoint(folder).tensor(name)), dense[name])
+    assert load_model(folder).config.qkv_bias
+
+
+# -- refusals ---------------------------------------------------------------------------------------
+
+
+def refused(folder: Path, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message) as caught:
+        SafetensorsCheckpoint(folder)
+    assert str(folder) in str(caught.value)
+
+
+def with_config(tmp_path: Path, kind: str, **changes: Any) -> Path:
+    folder, _ = quantised_folder(KINDS[kind], tmp_path)
+    set_quantization(folder, {**KINDS[kind].config, **changes})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("awq-32", {"quant_method": "bitsandbytes"}, r"quant_method 'bitsandbytes' is not supported; awq, .*gptq are;"),
+        ("awq-32", {"quant_method": ["awq"]}, r"quant_method \['awq'\] is not supported"),
+        ("awq-32", {"bits": 8}, r"of awq: bits is 8; it must be 4; or use the original weights or a GGUF file"),
+        ("awq-32", {"version": "gemv"}, r"of awq: version is 'gemv'; it must be 'gemm'"),
+        ("awq-32", {"zero_point": False}, r"of awq: zero_point is False; it must be True"),
+        ("awq-32", {"zero_point": 1}, r"of awq: zero_point is 1; it must be True"),
+        ("awq-32", {"frobnicate": 3}, r"of awq: frobnicate is 3; what that means is not known"),
+        ("gptq-128", {"bits": 3}, r"of gptq: bits is 3; it must be 4"),
+        ("gptq-128", {"checkpoint_format": "marlin"}, r"checkpoint_format is 'marlin'; it must be 'gptq' or 'gptq_v2'"),
+        ("gptq-128", {"dynamic": {"-:.*up_proj": {}}}, r"of gptq: dynamic is .*that is not supported"),
+        ("gptq-128", {"rotation": "hadamard"}, r"of gptq: rotation is 'hadamard'; that is not supported"),
+        ("packed-32", {"format": "nvfp4-pack-quantized"}, r"format is 'nvfp4-pack-quantized'; it must be 'pack-quant"),
+        ("packed-32", {"quantization_status": "frozen"}, r"quantization_status is 'frozen'; it must be 'compressed'"),
+        ("packed-32", {"kv_cache_scheme": {"num_bits": 8}}, r"kv_cache_scheme is .*that is not supported"),
+        ("packed-32", {"transform_config": {"config_groups": {}}}, r"transform_config is .*that is not supported"),
+        ("packed-32", {"sparsity_config": {"format": "sparse-24-bitmask"}}, r"sparsity_config: format is 'sparse-24"),
+        ("packed-32", {"config_groups": {}}, r"config_groups is \{\}; it must say how weights are quantized"),
+        ("packed-32", {"config_groups": {"W4A16": ["Linear"]}}, r"W4A16 is \['Linear'\]; it must be an object"),
+    ],
+)
+def test_what_a_config_asks_beyond_that_is_refused_by_name(
+    kind: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    refused(with_config(tmp_path, kind, **changes), message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "option", "value", "message"),
+    [
+        ("packed-32", "weights", "num_bits", 2, "group_0 weights: num_bits is 2; it must be 4 or 8"),
+        ("packed-32", "weights", "type", "float", "group_0 weights: type is 'float'; it must be 'int'"),
+        ("packed-32", "weights", "strategy", "block", "strategy is 'block'; it must be 'group' or 'channel'"),
+        ("packed8", "weights", "strategy", "group", "strategy is 'group'; it must be 'channel'"),
+        ("packed8", "weights", "symmetric", False, "symmetric is False; it must be True"),
+        ("int8", "weights", "num_bits", 4, "num_bits is 4; it must be 8"),
+        ("int8", "weights", "strategy", "tensor", "strategy is 'tensor'; it must be 'channel'"),
+        ("int8", "input_activations", "dynamic", False, "input_activations: dynamic is False; it must be True"),
+        ("int8", "input_activations", "type", "float", "input_activations: type is 'float'; it must be 'int'"),
+    ],
+)
+def test_a_group_of_another_scheme_is_refused_by_name(
+    kind: str, part: str, option: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    config = deepcopy(dict(KINDS[kind].config))
+    config["config_groups"]["group_0"][part][option] = value
+    refused(with_config(tmp_path, kind, config_groups=config["config_groups"]), message)
+
+
+def test_outputs_that_are_quantized_are_refused(tmp_path: Path) -> None:
+    config = deepcopy(dict(KINDS["int8"].config))
+    config["config_groups"]["group_0"]["output_activations"] = {"num_bits": 8}
+    refused(with_config(tmp_path, "int8", config_groups=config["config_groups"]), "group_0: output_activations is")
+
+
+def change(folder: Path, **tensors: torch.Tensor | None) -> Path:
+    """Replace, add or (None) remove tensors of one quantized module."""
+    path = folder / "model.safetensors"
+    stored = load_file(path)
+    for part, tensor in tensors.items():
+        if tensor is None:
+            del stored[f"{LINEAR}.{part}"]
+        else:
+            stored[f"{LINEAR}.{part}"] = tensor
+    save_file(stored, path)
+    return folder
+
+
+def folder_of(kind: str | Kind, tmp_path: Path) -> Path:
+    return quantised_folder(KINDS[kind] if isinstance(kind, str) else kind, tmp_path)[0]
+
+
+def test_a_config_without_quantized_tensors_is_refused(tmp_path: Path) -> None:
+    folder = folder_of("awq-32", tmp_path)
+    set_quantization(folder, KINDS["packed-32"].config)
+    refused(folder, "says that it is quantized, but no tensor is called weight_packed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [("awq-32", "scales"), ("gptq-128", "qzeros"), ("packed-32", "weight_shape"), ("int8", "weight")],
+)
+def test_a_missing_part_is_named(kind: str, missing: str, tmp_path: Path) -> None:
+    refused(change(folder_of(kind, tmp_path), **{missing: None}), f"{LINEAR} is quantized but has no {missing}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "tensor", "message"),
+    [
+        ("awq-32", "qweight", torch.zeros(256, 16), r"down_proj\.qweight is F32 .*expected I32"),
+        (
+            "awq-32",
+            "scales",
+            torch.ones(8, 120).half(),
+            r"scales is F16 of shape \[8, 120\]; expected F16 .*\[8, 128\]",
+        ),
+        ("awq-32", "qzeros", torch.zeros(4, 16, dtype=torch.int32), r"qzeros .*\[4, 16\]; expected I32 .*\[8, 16\]"),
+        ("awq-32", "scales", torch.ones(16, 128).half(), r"scales has shape \[16, 128\]: .*multiple of 32 must share"),
+        ("gptq-128", "scales", torch.ones(3, 128).half(), r"scales has shape \[3, 128\]: of the 256 inputs"),
+        ("packed-32", "weight_shape", torch.tensor([128]), r"weight_shape is I64 of shape \[1\]; expected I64"),
+        ("packed-32", "weight_shape", torch.tensor([128, 512]), r"weight_packed .*\[128, 32\]; expected .*\[128, 64\]"),
+        ("packed-64-zeros", "weight_zero_point", torch.zeros(128, 4, dtype=torch.int32), None),
+        ("int8", "weight_scale", torch.ones(1), r"weight_scale has shape \[1\]; .*one scale for each of 128 outputs"),
+        ("int8", "weight_zero_point", torch.ones(128, 1), r"weight_zero_point has dtype F32: .*zero points are not"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_named(
+    kind: str, part: str, tensor: torch.Tensor, message: str | None, tmp_path: Path
+) -> None:
+    folder = change(folder_of(kind, tmp_path), **{part: tensor})
+    if message is not None:
+        refused(folder, message)
+        return
+    with pytest.raises(CheckpointError, match=rf"{part} .*expected I32 with shape"):
+        SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+
+
+def test_scales_of_a_dtype_that_is_no_float_are_refused(tmp_path: Path) -> None:
+    checkpoint = SafetensorsCheckpoint(change(folder_of("awq-32", tmp_path), scales=torch.ones(8, 128).int()))
+    with pytest.raises(CheckpointError, match=r"scales has dtype I32; scales must be one of F16, BF16, F32"):
+        checkpoint.tensor(f"{LINEAR}.weight")
+
+
+def test_eight_bit_zero_points_of_zero_are_none_at_all_and_others_are_refused(tmp_path: Path) -> None:
+    folder = folder_of("int8", tmp_path)
+    expected = dequantise(SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight"))
+    zeros = torch.zeros(128, 1, dtype=torch.int8)
+    found = SafetensorsCheckpoint(change(folder, weight_zero_point=zeros)).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), expected)
+    zeros[5] = 1
+    checkpoint = SafetensorsCheckpoint(change(folder, weight_zero_point=zeros))
+    with pytest.raises(CheckpointError, match=r"down_proj has zero points: .*not supported"):
+        checkpoint.tensor(f"{LINEAR}.weight")
+
+
+def test_symmetric_gptq_weights_with_other_zero_points_are_refused_with_the_cure(tmp_path: Path) -> None:
+    folder = folder_of(of("gptq-32-zeros", config=KINDS["gptq-128"].config), tmp_path)
+    with pytest.raises(CheckpointError, match=r"zero points other than 7, though .* sym true; set sym to false"):
+        SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+
+
+def test_desc_act_is_fine_where_groups_are_in_order_all_the_same(tmp_path: Path) -> None:
+    folder, dense = quantised_folder(KINDS["gptq-128"], tmp_path)
+    set_quantization(folder, {**KINDS["gptq-128"].config, "desc_act": True, "static_groups": True})
+    found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
+
+
+@pytest.mark.parametrize("desc_act", [True, False])
+def test_groups_out_of_order_are_refused_by_the_name_of_their_option(desc_act: bool, tmp_path: Path) -> None:
+    order = torch.from_numpy(np.random.default_rng(0).permutation(256) // 128).int()
+    folder = change(folder_of("gptq-128", tmp_path), g_idx=order)
+    set_quantization(folder, {**KINDS["gptq-128"].config, "desc_act": desc_act})
+    refused(folder, rf"{LINEAR} has its groups out of order \(g_idx\): .*desc_act {str(desc_act).lower()}")
+
+
+def test_desc_act_without_an_order_is_refused(tmp_path: Path) -> None:
+    folder = change(folder_of("gptq-128", tmp_path), g_idx=None)
+    set_quantization(folder, {**KINDS["gptq-128"].config, "desc_act": True})
+    refused(folder, f"{LINEAR} is quantized but has no g_idx")
+
+
+def test_an_activation_order_of_compressed_tensors_is_refused_only_where_it_reorders(tmp_path: Path) -> None:
+    order = torch.arange(256, dtype=torch.int32) // 32
+    folder = change(folder_of("packed-32", tmp_path), weight_g_idx=order)
+    assert SafetensorsCheckpoint(folder).info(f"{LINEAR}.weight")[0].name == "int4_g32"
+    refused(change(folder, weight_g_idx=order.flip(0)), r"out of order \(weight_g_idx\), as actorder group makes them")
