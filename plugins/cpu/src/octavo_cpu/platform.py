@@ -23,6 +23,7 @@ from octavo.platform import (
 )
 from octavo_cpu.binding import FORMATS, load
 from octavo_cpu.device import CpuDevice
+from octavo_cpu.lower import BF16, INT8, NONE, feed_kind
 from octavo_cpu.threads import choose_threads
 
 CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
@@ -49,6 +50,7 @@ CAPABILITIES = Capabilities(
     block_sizes=(16, 32, 64, 128),
     head_dims=tuple(range(16, 513, 16)),
     attention=frozenset({"window", "softcap", "sinks"}),
+    linear_inputs={name: {BF16: "bf16", INT8: "int8x32"}[kind] for name in FORMATS if (kind := feed_kind(name)) != NONE},
 )
 
 DEFAULTS = Settings(max_num_seqs=64, memory_utilization=0.5)
