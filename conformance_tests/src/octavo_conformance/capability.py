@@ -1,14 +1,14 @@
 """Capability tokens: what a check requires, in the words of `octavo.platform.Capabilities`.
 
-    op:rms_norm            an op of the dialect
-    attention:window       a feature of its attention
-    format:q4_k            a weight format
-    dtype:bf16             an activation dtype
-    kv:int8                an element type of the KV cache
-    block_size:32          tokens per KV block
-    head_dim:80            a head size
-    ranks:2                devices that one model spans
-    sampling               executables that sample
+op:rms_norm            an op of the dialect
+attention:window       a feature of its attention
+format:q4_k            a weight format
+dtype:bf16             an activation dtype
+kv:int8                an element type of the KV cache
+block_size:32          tokens per KV block
+head_dim:80            a head size
+ranks:2                devices that one model spans
+sampling               executables that sample
 """
 
 from __future__ import annotations

@@ -3,7 +3,13 @@
 A check is a generator that drives a `Target` and yields verdicts, one for each case::
 
     @check(
-        "norm.rms", level="L1", module="OPS", since="1.0", requires=("op:rms_norm",), rules=("R",), kills=("M19",),
+        "norm.rms",
+        level="L1",
+        module="OPS",
+        since="1.0",
+        requires=("op:rms_norm",),
+        rules=("R",),
+        kills=("M19",),
         spec="rms_norm MUST divide by the root of the mean square plus eps, and multiply by offset + weight.",
     )
     def rms(t: Target) -> Iterator[Verdict]:

@@ -5,10 +5,10 @@ matrix that is the identity, so the logits are the op's result: a sum of one ter
 type keeps exactly::
 
     p = Probe(t, "norm")
-    x = p.rows("x", values)                         # [N, W]
+    x = p.rows("x", values)  # [N, W]
     y = p.build.rms_norm(x, "norm", eps=1e-6)
     p.weight("norm.weight", weight)
-    model = p.read(y)                               # a Model to give to Target.play
+    model = p.read(y)  # a Model to give to Target.play
 
 What is not finite spreads over its row on the way out (0 * inf is NaN): checks of infinities and NaNs look at whole
 rows, or read the KV cache.

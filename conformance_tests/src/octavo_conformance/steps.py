@@ -41,8 +41,8 @@ class Row:
 class Step:
     """Rows that run together where the platform can. The result has the logits of every new token, in row order.
 
-    ``copies`` are made first. ``sampling`` goes to the device as it is, its rows those of the step's logits: keep such steps small enough
-    to be run whole (four rows of one token are, everywhere).
+    ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its rows are
+    those of the step's logits. Keep such a step small: it must run whole (four rows of one token do, everywhere).
     ``last`` asks for the logits of each row's last token only.
     """
 
@@ -257,3 +257,10 @@ def blocks_for(lengths: Sequence[int], block_size: int, order: Sequence[int] | N
     ids = 1 + (np.arange(sum(counts)) if order is None else np.asarray(order))
     cuts = np.concatenate([[0], np.cumsum(counts)])
     return [tuple(int(b) for b in ids[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+
+def every_row(count: int, positions: Sequence[int] | None = None) -> Step:
+    """One sequence of tokens 0 … count - 1, all new: what a graph without attention is run with, row for row of its
+    tables."""
+    at = None if positions is None else tuple(int(p) for p in positions)
+    return Step((Seq(tuple(range(count)), (), at),), (Row(0, 0, count),))

@@ -32,8 +32,8 @@ F32 = npt.NDArray[np.float32]
 class Played:
     """What a script brought.
 
-    ``results`` has one entry per action: for a Step its logits float32 [tokens, V] (or `Samples`, where the step asked
-    a device that samples), for a ReadBlock the block, for a WriteBlock ``None``. ``changed`` names step inputs that the device
+    ``results`` has one entry per action: for a Step its logits float32 [tokens, V] (`Samples`, where the step has a
+    sampling batch: from the device, its sampler, or the host's, as the engine would), for a ReadBlock the block, for a WriteBlock ``None``. ``changed`` names step inputs that the device
     wrote to, ``memory`` the (total, free) bytes before load, after compile and after allocate_kv. ``seconds`` is the time in
     submit and collect.
     """
@@ -134,7 +134,9 @@ class Target:
         `octavo_conformance.worker.host` raises, and `Refused`.
         """
         context = max((row.start + row.count for a in actions if isinstance(a, Step) for row in a.rows), default=1)
-        plan = self.plan(model, context=context, block_size=block_size or self.block_size, kv_dtype=kv_dtype or self.kv_dtype)
+        plan = self.plan(
+            model, context=context, block_size=block_size or self.block_size, kv_dtype=kv_dtype or self.kv_dtype
+        )
         script: list[dict[str, Any]] = []
         spans: list[tuple[int, int]] = []
         pieces_of: dict[int, list[Any]] = {}
@@ -143,10 +145,15 @@ class Target:
             first = len(script)
             if isinstance(action, Step):
                 pieces_of[index] = schedule(action, plan)
+                if action.sampling is not None and len(pieces_of[index]) > 1:
+                    raise ValueError(
+                        f"a step that samples must be run whole; this one takes {len(pieces_of[index])} steps"
+                    )
                 for piece in pieces_of[index]:
                     buckets[bucket_of(piece, plan)] = None
                     step = arrays(action, piece, plan, model.groups)
-                    script.append({"do": "step", "step": values.step_out(step)})
+                    sample = action.sampling is not None
+                    script.append({"do": "step", "step": values.step_out(step), "sample": sample})
             elif isinstance(action, ReadBlock):
                 script.append({"do": "read_block", "block": action.block})
             else:
@@ -220,9 +227,9 @@ def blocks_named(actions: Sequence[Action]) -> int:
 
 def _joined(step: Step, pieces: Sequence[Any], raw: Sequence[Mapping[str, Any]]) -> F32 | Samples:
     """The result of a whole step from those of its pieces; what padding brought is left out."""
-    if step.sampling is not None and raw[0]["samples"] is not None:
+    if step.sampling is not None:
         samples = values.samples_in(raw[0]["samples"])
-        assert samples is not None
+        assert samples is not None, "a step that samples brings samples"
         return samples
     parts = [(piece, part["logits"]) for piece, part in zip(pieces, raw, strict=True) if piece.wanted]
     lacking = [i for i, (_, logits) in enumerate(parts) if logits is None]
@@ -241,8 +248,8 @@ def target(
 ) -> Iterator[Target]:
     """A target with a worker of its own, for tests and for writing checks::
 
-        with target("reference", "norm.rms") as t:
-            ...
+    with target("reference", "norm.rms") as t:
+        ...
     """
     with Worker(platform, mutant=mutant) as worker:
         yield Target(worker, check, seed, replace(Rank(), threads=threads))

@@ -48,6 +48,4 @@ def _out(metrics: Metrics) -> dict[str, int | str]:
 
 
 def _in(raw: Mapping[str, Any]) -> dict[str, float | int]:
-    return {
-        name: value if isinstance(value, int) else float.fromhex(value) for name, value in raw.items()
-    }
+    return {name: value if isinstance(value, int) else float.fromhex(value) for name, value in raw.items()}

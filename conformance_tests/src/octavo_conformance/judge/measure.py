@@ -58,7 +58,9 @@ def _budget(y: F64, truth: F64, own: F64, dtype: str, bound: F64 | None) -> dict
     rms_floor, largest_floor = unit * _rms(size) / np.sqrt(3), unit * _largest(size)
     rms_reference = max(_rms(lost), rms_floor)
     row_error, row_lost = (np.sqrt(np.mean(e**2, axis=1)) for e in (error, lost))
-    rows = np.sqrt(2.0) * row_error / np.maximum(np.hypot(row_lost, rms_reference), _TINY)
+    # A row is compared with its own budget and everybody's, so that a row in which the reference was lucky is no trap.
+    row_size = 2 * unit * np.sqrt(np.mean(size**2, axis=1))
+    rows = np.sqrt(2.0) * row_error / np.maximum(np.hypot(np.maximum(row_lost, row_size), rms_reference), _TINY)
     metrics: dict[str, float | int] = {
         "of": int(truth.size),
         "nonfinite": mismatched,
@@ -180,7 +182,13 @@ def metamorphic(
 
 def _apart(a: F64, b: F64, allowed: float) -> Metrics:
     if a.shape != b.shape:
-        return {"of": 0, "nonfinite": max(a.size, b.size), "differing": 1, "rms": float("inf"), "rms_reference": allowed}
+        return {
+            "of": 0,
+            "nonfinite": max(a.size, b.size),
+            "differing": 1,
+            "rms": float("inf"),
+            "rms_reference": allowed,
+        }
     strange = ~(np.isfinite(a) & np.isfinite(b)) & ~_alike(a, b)
     apart = np.where(np.isfinite(a) & np.isfinite(b), a - b, 0.0)
     return {

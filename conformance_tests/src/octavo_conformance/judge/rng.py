@@ -26,7 +26,12 @@ def philox(counters: Words, key: tuple[int, int]) -> Words:
     k0, k1 = key
     for _ in range(10):
         left, right = a * _M0, c * _M1
-        a, b, c, d = (right >> _SHIFT) ^ b ^ np.uint64(k0), right & _LOW, (left >> _SHIFT) ^ d ^ np.uint64(k1), left & _LOW
+        a, b, c, d = (
+            (right >> _SHIFT) ^ b ^ np.uint64(k0),
+            right & _LOW,
+            (left >> _SHIFT) ^ d ^ np.uint64(k1),
+            left & _LOW,
+        )
         k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
     return np.stack([a, b, c, d], axis=1).astype(np.uint32)
 

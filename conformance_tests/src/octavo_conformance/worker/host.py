@@ -46,7 +46,9 @@ class HarnessBroke(Exception):
 class Worker:
     """One process that has the plugin loaded. It answers one question at a time; after a death or a hang it is gone."""
 
-    def __init__(self, platform: str, *, mutant: str = "", timeout: float = 300.0, environment: Mapping[str, str] = {}) -> None:  # noqa: B006 - only read
+    def __init__(
+        self, platform: str, *, mutant: str = "", timeout: float = 300.0, environment: Mapping[str, str] = {}
+    ) -> None:  # noqa: B006 - only read
         self._timeout = timeout
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
@@ -121,5 +123,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -10,6 +10,7 @@ import numpy as np
 
 from octavo.graph import from_json
 from octavo.platform import Bucket, Device, KVStore, Platform, Rank
+from octavo.runner.sampler import HostSampler
 from octavo_conformance.worker import values
 from octavo_conformance.worker.candidate import candidate
 
@@ -65,7 +66,10 @@ def _act(executables: Mapping[Bucket, Any], store: KVStore, device: Device, acti
             with candidate("collect"):
                 output = executables[step.bucket].collect(ticket)
                 logits = None if output.logits is None else np.asarray(output.logits, np.float32)
-                samples = values.samples_out(output.samples)
+                drawn = output.samples
+                if drawn is None and action["sample"]:
+                    drawn = (device.sampler() or HostSampler()).sample(np.array(logits), step.sampling)
+                samples = values.samples_out(drawn)
             changed = [name for name, array in step.graph_inputs().items() if array.tobytes() != before[name]]
             return {"logits": logits, "samples": samples, "changed": changed, "seconds": time.perf_counter() - started}
         case "read_block":

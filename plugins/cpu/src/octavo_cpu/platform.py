@@ -50,7 +50,9 @@ CAPABILITIES = Capabilities(
     block_sizes=(16, 32, 64, 128),
     head_dims=tuple(range(16, 513, 16)),
     attention=frozenset({"window", "softcap", "sinks"}),
-    linear_inputs={name: {BF16: "bf16", INT8: "int8x32"}[kind] for name in FORMATS if (kind := feed_kind(name)) != NONE},
+    linear_inputs={
+        name: {BF16: "bf16", INT8: "int8x32"}[kind] for name in FORMATS if (kind := feed_kind(name)) != NONE
+    },
 )
 
 DEFAULTS = Settings(max_num_seqs=64, memory_utilization=0.5)
