@@ -28,7 +28,7 @@ def prompt(t: Target, name: str, length: int) -> tuple[int, ...]:
 def constructed_exact(t: Target) -> Iterator[Verdict]:
     for distance in (1, 17, 40):
         model = copy_model(t, distance)
-        lengths = (distance + 1, 2 * t.block_size, 2 * t.block_size + 1, 61, 130)
+        lengths = (distance + 1, 2 * t.block_size + 10, 2 * t.block_size + 11, 61, 130)
         requests = [
             Request(f"r{i}", prompt(t, f"{distance}/{i}", max(n, distance + 1)), 24, at=2 * i)
             for i, n in enumerate(lengths)
@@ -36,7 +36,7 @@ def constructed_exact(t: Target) -> Iterator[Verdict]:
         traced = engines.trace(t, model, requests, blocks=200, context=256)
         for request in requests:
             found, expected = traced.tokens[request.id], copied(request.prompt, distance, request.max_tokens)
-            yield measure.integers(f"distance={distance}, prompt={len(request.prompt)}", found, expected)
+            yield measure.integers(f"distance={distance}, {request.id}, prompt={len(request.prompt)}", found, expected)
         yield measure.within(f"distance={distance}, blocks held at the end", traced.used_blocks, 0, 0)
         yield measure.within(f"distance={distance}, unbalanced steps", traced.unbalanced_steps, 0, 0)
 

@@ -16,6 +16,7 @@ from octavo.platform.discovery import discover, select
 from octavo_conformance import mutants
 from octavo_conformance.worker import actions, engine, values, wire
 from octavo_conformance.worker.candidate import Raised, candidate
+from octavo_conformance.worker.digest import plugin_digest
 from octavo_conformance.worker.play import play
 
 
@@ -63,6 +64,8 @@ def _describe(chosen: Platform) -> dict[str, Any]:
         "versions": {d: metadata.version(d) for d in ("octavo", "octavo-conformance", "numpy")},
         "machine": {"system": host.system(), "release": host.release(), "machine": host.machine(),
                     "python": host.python_version(), "cores": os.cpu_count() or 0},
+        "distributions": sorted({f"{d.name}=={d.version}" for d in metadata.distributions()}),
+        "digest": plugin_digest(getattr(chosen, "inner", chosen)),
         "pid": os.getpid(),
     }  # fmt: skip
 
@@ -74,6 +77,8 @@ def _answer(chosen: Platform, request: Mapping[str, Any]) -> Any:
                 return values.answer_out(chosen.negotiate(values.request_in(request["request"])))
         case "play":
             return play(chosen, request)
+        case "digest":
+            return plugin_digest(getattr(chosen, "inner", chosen))
         case "engine":
             return engine.run(chosen, request)
         case "act":

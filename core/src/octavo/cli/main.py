@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from octavo import __version__, env
-from octavo.cli import bench, platforms, serve
+from octavo.cli import bench, platforms, plugged, serve
 from octavo.cli.chat import DEFAULT_URL, chat
 from octavo.errors import OctavoError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
 app.add_typer(platforms.app, name="platforms")
 app.add_typer(bench.app, name="bench")
+app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
 
 
 def _version(wanted: bool) -> None:
