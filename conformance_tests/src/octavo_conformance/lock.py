@@ -31,7 +31,7 @@ def text(checks: Iterable[Check]) -> str:
 def rules_digest() -> str:
     """Of every constant that decides a verdict."""
     constants = [f"{name}:{astuple(tier)}" for name, tier in sorted(tol.TIERS.items())]
-    constants += [f"{tol.ALPHA}", f"{tol.POWER}", f"{tol.BIAS}", f"{vacuity.SCALED}", *sorted(tol.NEEDS_PLANTS)]
+    constants += [f"{tol.ALPHA}", f"{tol.POWER}", f"{tol.BIAS}", f"{tol.NOISE}", f"{vacuity.SCALED}", *sorted(tol.NEEDS_PLANTS)]
     return hashlib.sha256("\x1f".join(constants).encode()).hexdigest()[:16]
 
 

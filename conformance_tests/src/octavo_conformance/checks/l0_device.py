@@ -25,8 +25,8 @@ def manifest_truth(t: Target) -> Iterator[Verdict]:
     floor = {"embed", "linear", "rms_norm", "rope", "attention", "gated_activation", "add", "take_rows"}
     yield measure.holds("floor", floor <= can.ops, f"ops lacking of a decoder: {sorted(floor - can.ops) or 'none'}")
     ends = [f"dtype:{d}" for d in can.dtypes] + [f"kv:{d}" for d in can.kv_dtypes]
-    ends += [f"block_size:{s}" for s in (min(can.block_sizes), max(can.block_sizes))]
-    ends += [f"head_dim:{s}" for s in ((min(can.head_dims), max(can.head_dims)) if can.head_dims else ())]
+    ends += [f"block_size:{s}" for s in {min(can.block_sizes), max(can.block_sizes)}]
+    ends += [f"head_dim:{s}" for s in ({min(can.head_dims), max(can.head_dims)} if can.head_dims else ())]
     for token in ends:
         answer = t.negotiate(refusal.asking_for(t, token))
         yield measure.holds(token, type(answer).__name__ == "Plan", f"declared: {answer}"[:200])

@@ -106,9 +106,28 @@ def elementwise(exact: F64, dtype: str) -> F32:
     return rounded(exact, dtype)
 
 
+def activation(x: npt.ArrayLike, kind: str, *, dtype: str) -> F32:
+    """float32 inside, every step rounded; the result stored once."""
+    return rounded(_activated(np.asarray(x, np.float32), kind), dtype)
+
+
 def gated_activation(gate: npt.ArrayLike, up: npt.ArrayLike, kind: str, *, dtype: str) -> F32:
     """The activation in float32, times up, stored once."""
-    return rounded(rounded(oracle64.activation(gate, kind), "f32") * np.asarray(up, np.float32), dtype)
+    return rounded(_activated(np.asarray(gate, np.float32), kind) * np.asarray(up, np.float32), dtype)
+
+
+def _activated(x: F32, kind: str) -> F32:
+    one, half = np.float32(1), np.float32(0.5)
+    if kind == "relu":
+        return np.maximum(x, np.float32(0))
+    if kind == "gelu":
+        erf = 1 - oracle64.erfc(x * np.float32(np.sqrt(0.5)))
+        return x * (half * (one + rounded(erf, "f32")))
+    if kind == "gelu_tanh":
+        inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * (x * x * x))
+        return x * (half * (one + rounded(np.tanh(inner.astype(np.float64)), "f32")))
+    with np.errstate(over="ignore"):
+        return x * (one / (one + rounded(np.exp(-x.astype(np.float64)), "f32")))
 
 
 def attention(

@@ -58,8 +58,9 @@ def _budget(y: F64, truth: F64, own: F64, dtype: str, bound: F64 | None) -> dict
     rms_floor, largest_floor = unit * _rms(size) / np.sqrt(3), unit * _largest(size)
     rms_reference = max(_rms(lost), rms_floor)
     row_error, row_lost = (np.sqrt(np.mean(e**2, axis=1)) for e in (error, lost))
-    # A row is compared with its own budget and everybody's, so that a row in which the reference was lucky is no trap.
-    row_size = 2 * unit * np.sqrt(np.mean(size**2, axis=1))
+    # A row is compared with its own budget and everybody's, so that a row in which the reference was lucky is no trap;
+    # and all of a row may be off by one common factor of a few float32 roundings (its norm, its softmax).
+    row_size = (unit + 8 * floats.UNIT["f32"]) * np.sqrt(np.mean(size**2, axis=1))
     rows = np.sqrt(2.0) * row_error / np.maximum(np.hypot(np.maximum(row_lost, row_size), rms_reference), _TINY)
     metrics: dict[str, float | int] = {
         "of": int(truth.size),

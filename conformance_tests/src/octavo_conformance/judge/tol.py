@@ -49,6 +49,9 @@ POWER = 0.99
 BIAS = 6.0
 """Standard errors that the mean error may lie from zero."""
 
+NOISE = 3.0
+"""Standard errors by which the ratio of two rms of few elements may exceed its limit by chance."""
+
 Reasons = list[str]
 _Judge = Callable[[Metrics, Tier, float], Reasons]
 
@@ -113,8 +116,9 @@ def _finite(metrics: Metrics) -> Reasons:
 
 def _budget(metrics: Metrics, tier: Tier, parameter: float) -> Reasons:
     reasons = _empty(metrics) + _finite(metrics)
+    few = 1 + NOISE / math.sqrt(max(metrics["of"], 1))
     for what, error, allowed, factor in (
-        ("rms error", "rms", "rms_reference", tier.rms),
+        ("rms error", "rms", "rms_reference", tier.rms * few),
         ("largest error", "largest", "largest_reference", tier.largest),
     ):
         limit = factor * metrics[allowed]

@@ -10,6 +10,7 @@ from octavo_conformance.judge.oracle64.ops import (
     activation,
     add,
     embed,
+    erfc,
     gated_activation,
     layer_norm,
     linear,
@@ -30,7 +31,7 @@ ORACLES = {
 """By the dialect's names; a test sees that none is missing."""
 
 __all__ = [
-    "ACTIVATIONS", "ORACLES", "Attention", "activation", "add", "attention", "attention_bound", "embed", "frequencies",
+    "ACTIVATIONS", "ORACLES", "Attention", "activation", "add", "attention", "attention_bound", "embed", "erfc", "frequencies",
     "gated_activation", "layer_norm", "linear", "mul", "pool", "rms_norm", "rope", "scale", "softcap", "take_rows",
     "visible",
 ]  # fmt: skip

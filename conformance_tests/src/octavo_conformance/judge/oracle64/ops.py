@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from octavo_conformance.judge.floats import F64
 
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+erfc = np.vectorize(math.erfc, otypes=[np.float64])
+"""1 - erf, element by element."""
 
 
 def _exact(values: npt.ArrayLike) -> F64:
@@ -27,7 +28,7 @@ def _silu(x: F64) -> F64:
 def _gelu(x: F64) -> F64:
     """x times the standard normal distribution function, which erfc gives without cancellation on the left."""
     with np.errstate(invalid="ignore"):
-        y = x * 0.5 * _erfc(-x / math.sqrt(2.0))
+        y = x * 0.5 * erfc(-x / math.sqrt(2.0))
     return np.where(np.isneginf(x), -0.0, y)
 
 
