@@ -4,8 +4,8 @@
     (out,) = play(t, case, [Run(whole(case))])          # [all tokens, heads * head_dim], sequence after sequence
     yield judged("one shot", t, case, out)
 
-A run is rounds of rows over tables of blocks; several runs of one case share a device's life, each in blocks of its own or in
-the same ones.
+A run is rounds of rows over tables of blocks; several runs of one case share a device's life, each in blocks of its own
+or in the same ones.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def randn(t: Target, rng: Rng, spec: Attention, lengths: Sequence[int], *, kv_dt
 
 def count(t: Target, spec: Attention, lengths: Sequence[int]) -> Case:
     """The count probe: queries of 0 weigh all that they see alike, and the value of position p in KV head g is 1 in
-    column (p + g) mod head_dim. The output times the number of tokens seen is then a table of counts."""
+    column (p + g) mod head_dim. The output times the number of tokens seen is then a table of counts.
+    """
     total = sum(lengths)
     at = np.concatenate([np.arange(n) for n in lengths])
     v = np.zeros((total, spec.kv_heads, spec.head_dim), np.float32)
@@ -180,9 +181,8 @@ def poison(case: Case, t: Target, block: int, *, keys: bool = True, values: bool
 
 def exact(case: Case, seen: Sequence[npt.NDArray[np.bool_]] | None = None) -> F64:
     """The truth for every token. ``seen`` replaces each sequence's mask, for wrong answers."""
-    parts = zip(
-        case.each(case.q), case.each(case.k), case.each(case.v), seen or [None] * len(case.lengths), strict=True
-    )
+    masks: Sequence[npt.NDArray[np.bool_] | None] = seen or [None] * len(case.lengths)
+    parts = zip(case.each(case.q), case.each(case.k), case.each(case.v), masks, strict=True)
     return np.concatenate([oracle64.attention(q, k, v, case.spec, seen=mask) for q, k, v, mask in parts])
 
 

@@ -64,9 +64,10 @@ class Bundle:
 
     def conclude(self, checks: Mapping[str, Check]) -> Result:
         """What follows from the measurements, by the rules of this installation."""
+        said = self.statement
         return conclude(
-            self.records, checks, tier=self.statement["tier"], profile=self.profile, whole=bool(self.statement["whole"]),
-            differences=lock.differences(self.lock, checks), mutant=str(self.statement["mutant"]),
+            self.records, checks, tier=said["tier"], profile=self.profile, whole=bool(said["whole"]),
+            differences=lock.differences(self.lock, checks), mutant=str(said["mutant"]),
         )  # fmt: skip
 
 
@@ -158,7 +159,8 @@ def read(path: Path) -> Bundle:
 
 
 def verify(path: Path) -> tuple[Bundle, Result, list[str]]:
-    """Recompute every verdict. Returns the bundle, what follows from it, and every way in which that is not what it claims.
+    """Recompute every verdict. Returns the bundle, what follows from it, and every way in which that is not what it
+    claims.
 
     Raises BundleError where it cannot be read at all.
     """

@@ -51,22 +51,26 @@ def conclude(
     """Judge every record and say what follows. ``differences`` are those of the lock."""
     judged = {r.id: judge(r, checks[r.id], tier) for r in records if r.id in checks}
     gaps = [f"{r.id} is in the results and no check" for r in records if r.id not in checks]
-    gaps += [f"{id} is missing in the results" for id in checks if id not in judged]
+    gaps += [f"{check_id} is missing in the results" for check_id in checks if check_id not in judged]
     gaps += [f"the suite is not the locked one: {text}" for text in differences]
     if not whole:
         gaps.append("a part of the profile was left out")
     if mutant:
         gaps.append(f"a fault was planted: {mutant}")
-    expected = {id: c for id, c in checks.items() if c.built and c.in_profile(profile)}
+    expected = {check_id: c for check_id, c in checks.items() if c.built and c.in_profile(profile)}
     if whole:
-        gaps += [f"{id} did not run" for id in expected if id in judged and judged[id].status is Status.NOT_RUN]
+        gaps += [
+            f"{check_id} did not run"
+            for check_id in expected
+            if check_id in judged and judged[check_id].status is Status.NOT_RUN
+        ]
     levels: list[str] = []
     for level in LEVELS:
         below = _CORE[: _CORE.index(level)] if level in _CORE else ()
-        members = [id for id, c in expected.items() if c.level == level]
-        good = all(id in judged and judged[id].status in GOOD for id in members)
+        members = [check_id for check_id, c in expected.items() if c.level == level]
+        good = all(check_id in judged and judged[check_id].status in GOOD for check_id in members)
         if members and good and all(lower in levels for lower in below):
             levels.append(level)
-    unbuilt = tuple(id for id, c in checks.items() if not c.built)
+    unbuilt = tuple(check_id for check_id, c in checks.items() if not c.built)
     parts = [f"octavo-conformance {suite_version()}", " ".join(levels) or "no level", tier, profile]
     return Result(judged, " · ".join(parts), tuple(levels), tuple(gaps), unbuilt)

@@ -106,11 +106,14 @@ def check(
     cost: float = 1.0,
     profile: Profile = "quick",
 ) -> Callable[[Body], Body]:
-    """Register the decorated function as a check. ``grade`` is conditional where it requires something, else mandatory."""
+    """Register the decorated function as a check. ``grade`` is conditional where it requires something, else
+    mandatory.
+    """
 
     def register(body: Body) -> Body:
-        _add(Check(id, level, module, since, grade or ("conditional" if requires else "mandatory"), requires, rules, kills,
-                   " ".join(spec.split()), cost, profile, body))  # fmt: skip
+        graded = grade or ("conditional" if requires else "mandatory")
+        text = " ".join(spec.split())
+        _add(Check(id, level, module, since, graded, requires, rules, kills, text, cost, profile, body))
         return body
 
     return register

@@ -1,7 +1,7 @@
 """``octavo conformance``: prove a platform, and check the proofs of others.
 
-Exit codes: 0 certifiable (or: the bundle is sound), 1 a check failed (the bundle is not), 2 the suite is at fault, 3 clean but not
-certifying, 4 the platform cannot be had, or the question makes no sense.
+Exit codes: 0 certifiable (or: the bundle is sound), 1 a check failed (the bundle is not), 2 the suite is at fault, 3
+clean but not certifying, 4 the platform cannot be had, or the question makes no sense.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -119,8 +119,8 @@ def certify(
     out: Out = Path("conformance"),
 ) -> None:
     """Run everything there is, and write the bundle to show. Nothing can be left out."""
-    _run(platform, Selection("full"), _one_of(tier, tuple(TIERS), "--tier"), challenge or secrets.token_hex(8), threads, out,
-         None, 300.0)  # fmt: skip
+    seed = challenge or secrets.token_hex(8)
+    _run(platform, Selection("full"), _one_of(tier, tuple(TIERS), "--tier"), seed, threads, out, None, 300.0)
 
 
 def _run(
@@ -171,9 +171,9 @@ def _tell(judged: Judged) -> None:
 
 
 @app.command()
-def explain(id: Annotated[str, typer.Argument(metavar="CHECK")]) -> None:
+def explain(check_id: Annotated[str, typer.Argument(metavar="CHECK")]) -> None:
     """What a check demands, by which rules it is judged, and which faults it catches."""
-    check = catalogue()[_known(id, family=False)]
+    check = catalogue()[_known(check_id, family=False)]
     typer.echo(f"{check.id} ({check.level} {check.module}, {check.grade}, since {check.since})\n\n{check.spec}\n")
     if check.requires:
         typer.echo(f"Runs where declared: {', '.join(check.requires)}; else the refusal is checked.")
@@ -183,9 +183,9 @@ def explain(id: Annotated[str, typer.Argument(metavar="CHECK")]) -> None:
     typer.echo("Rules:")
     for rule in check.rules:
         typer.echo(f"  {rule}: {RULES[rule.partition('(')[0]]}")
-    for id, mutant in planted.catalogue().items():
+    for check_id, mutant in planted.catalogue().items():
         if check.id in mutant.killed_by:
-            typer.echo(f"Catches {id}: {mutant.fault}.")
+            typer.echo(f"Catches {check_id}: {mutant.fault}.")
 
 
 RULES = {
@@ -210,8 +210,8 @@ def repro(
 ) -> None:
     """Run one check of a bundle again, with the same inputs."""
     read = bundles.read(bundle)
-    id, _, case = which.partition(":")
-    check = catalogue()[_known(id, family=False)]
+    check_id, _, case = which.partition(":")
+    check = catalogue()[_known(check_id, family=False)]
     with Worker(platform or read.platform, mutant=str(read.statement["mutant"])) as worker:
         record = run_check(check, lambda: worker, str(read.statement["seed"]), Rank())
     judged = judge(record, check, str(read.statement["tier"]))
@@ -221,14 +221,15 @@ def repro(
         metrics = ", ".join(f"{name} {value:.6g}" for name, value in verdict.metrics.items())
         typer.echo(f"{status.status.name:<11}{verdict.case}  [{verdict.rule}]  {metrics}")
     if not shown:
-        raise OctavoError(f"{id} has no case {case!r}; it has {', '.join(v.case for v in record.verdicts)}")
+        raise OctavoError(f"{check_id} has no case {case!r}; it has {', '.join(v.case for v in record.verdicts)}")
     raise typer.Exit(FAILED if Status.worst(s.status for _, s in shown) >= Status.FAIL else 0)
 
 
 @app.command()
 def verify(
-    bundle: BundlePath, strict: Annotated[bool, typer.Option("--strict", help="Also fail where it does not certify.")] = False
-) -> None:  # fmt: skip
+    bundle: BundlePath,
+    strict: Annotated[bool, typer.Option("--strict", help="Also fail where it does not certify.")] = False,
+) -> None:
     """Recompute every verdict of a bundle from its measurements. Needs neither the platform nor its machine."""
     read, result, found = bundles.verify(bundle)
     typer.echo(f"{result.line} ({read.statement['trust']}): {result.status.name}")
@@ -293,22 +294,35 @@ def mutants(
     threads: Threads = None,
 ) -> None:
     """Plant every known fault in a platform and see that the checks named for it fail; and none without a fault."""
-    chosen = {id: m for id, m in planted.catalogue().items() if not only or id in only.split(",")}
+    known = planted.catalogue()
+    chosen = {name: known[name] for name in known if not only or name in only.split(",")}
     if not chosen:
-        raise OctavoError(f"there is no mutant {only}; there are {', '.join(planted.catalogue())}")
-    checks = catalogue()
-    built = {id: [c for c in m.killed_by if c in checks and checks[c].built] for id, m in chosen.items()}
-    survived: list[str] = []
-    for id in ("", *chosen):
-        names = tuple(sorted({c for group in built.values() for c in group})) if not id else tuple(built[id])
-        done = run(platform, Selection("full", only=names), tier=tier, mutant=id, threads=threads)
-        ended = {r.id: judge(r, checks[r.id], tier).status for r in done.records if r.mode != "not run"}
-        wrong = [c for c, status in ended.items() if (status is not Status.FAIL if id else status >= Status.FAIL)]
-        told = ", ".join(f"{c} {status.name}" for c, status in ended.items())
-        typer.echo(f"{'SURVIVED' if wrong else 'killed' if id else 'clean':<9}{id or platform}: {told or 'no check'}")
-        if wrong or not ended:
-            survived.append(id or platform)
+        raise OctavoError(f"there is no mutant {only}; there are {', '.join(known)}")
+    killers = tuple(sorted({name for mutant in chosen.values() for name in mutant.killed_by}))
+    ended = _statuses(platform, killers, tier, "", threads)
+    survived = [platform] if any(status >= Status.FAIL for status in ended.values()) else []
+    _tell_statuses("WRONG" if survived else "clean", platform, ended)
+    for name, mutant in chosen.items():
+        ended = _statuses(platform, mutant.killed_by, tier, name, threads)
+        alive = not ended or any(status is not Status.FAIL for status in ended.values())
+        _tell_statuses("SURVIVED" if alive else "killed", name, ended)
+        survived += [name] if alive else []
     raise typer.Exit(FAILED if survived else 0)
+
+
+def _statuses(platform: str, names: tuple[str, ...], tier: str, mutant: str, threads: int | None) -> dict[str, Status]:
+    """How the named checks that are built end, with a fault planted."""
+    checks = catalogue()
+    built = tuple(name for name in names if name in checks and checks[name].built)
+    if not built:
+        return {}
+    done = run(platform, Selection("full", only=built), tier=tier, mutant=mutant, threads=threads)
+    return {r.id: judge(r, checks[r.id], tier).status for r in done.records if r.mode != "not run"}
+
+
+def _tell_statuses(verdict: str, name: str, ended: Mapping[str, Status]) -> None:
+    told = ", ".join(f"{check} {status.name}" for check, status in ended.items())
+    typer.echo(f"{verdict:<9}{name}: {told or 'none of its checks is built'}")
 
 
 @app.command("lock")
@@ -335,7 +349,7 @@ def _one_of(value: str, known: Sequence[Any], flag: str) -> Any:
 def _known(name: str, *, family: bool = True) -> str:
     """A check's id, or the beginning of some."""
     checks = catalogue()
-    if name in checks or (family and name.endswith(".") and any(id.startswith(name) for id in checks)):
+    if name in checks or (family and name.endswith(".") and any(c.startswith(name) for c in checks)):
         return name
     raise OctavoError(f"there is no check {name}; see: octavo conformance list")
 

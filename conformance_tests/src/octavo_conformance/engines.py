@@ -1,8 +1,8 @@
 """Whole engines under test: models whose right tokens are known by hand, and scripts of requests.
 
-The `copy` model has one attention head that finds the token ``distance`` positions back, by rotary angles alone, with a margin
-no rounding can bridge: every token that it makes is the one ``distance + 1`` before it. One wrong slot, block, position
-or context length, and the token is another.
+The `copy` model has one attention head that finds the token ``distance`` positions back, by rotary angles alone, with a
+margin no rounding can bridge: every token that it makes is the one ``distance + 1`` before it. One wrong slot, block,
+position or context length, and the token is another.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Request:
 @dataclass(frozen=True)
 class Traced:
     """What an engine did: tokens, logprobs, reason of the end and error by request; cached prompt tokens; steps taken;
-    preemptions; blocks held at the end, and steps after which held and free blocks did not add up."""
+    preemptions; blocks held at the end, and steps after which held and free blocks did not add up.
+    """
 
     tokens: dict[str, list[int]]
     logprobs: dict[str, list[float]]

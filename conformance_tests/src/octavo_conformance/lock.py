@@ -1,7 +1,7 @@
 """checks.lock: the frozen list. What a run did not run is seen by it, and so is a check whose text or rules changed.
 
-One check a line, sorted: id, since, level, module, grade, profile, digest. The rules' constants have a line of their own.
-Written by ``octavo conformance lock --write`` and read by everybody, verify included.
+One check a line, sorted: id, since, level, module, grade, profile, digest. The rules' constants have a line of their
+own. Written by ``octavo conformance lock --write`` and read by everybody, verify included.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ def text(checks: Iterable[Check]) -> str:
 def rules_digest() -> str:
     """Of every constant that decides a verdict."""
     constants = [f"{name}:{astuple(tier)}" for name, tier in sorted(tol.TIERS.items())]
-    constants += [f"{tol.ALPHA}", f"{tol.POWER}", f"{tol.BIAS}", f"{tol.NOISE}", f"{vacuity.SCALED}", *sorted(tol.NEEDS_PLANTS)]
+    constants += [
+        f"{tol.ALPHA}",
+        f"{tol.POWER}",
+        f"{tol.BIAS}",
+        f"{tol.NOISE}",
+        f"{vacuity.SCALED}",
+        *sorted(tol.NEEDS_PLANTS),
+    ]
     return hashlib.sha256("\x1f".join(constants).encode()).hexdigest()[:16]
 
 

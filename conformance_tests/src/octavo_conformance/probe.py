@@ -32,7 +32,10 @@ class Stored(Protocol):
     """What a probe needs to know of a target."""
 
     dtype: str
-    plain_format: str
+
+    @property
+    def plain_format(self) -> str:
+        """The format for tables and for the output."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ class Probe:
 
     def rows(self, name: str, values: npt.ArrayLike) -> Value:
         """A value [T, W] whose row for token i is ``values[i]``, which must be numbers that the platform can store
-        (`Target.stored`)."""
+        (`Target.stored`).
+        """
         table = np.asarray(values, np.float32)
         self.weight(f"{name}.weight", table)
         return self.build.embed(name, vocab=table.shape[0], width=table.shape[1])
@@ -82,7 +86,8 @@ class Probe:
     def weight(self, name: str, values: npt.ArrayLike | WeightTensor, format: str | None = None) -> None:
         """Give a weight by its full name, before or after the node that reads it; vectors (one dimension) go as f32
         unless ``format`` says otherwise. A quantized weight comes as WeightTensor and needs to be given before its
-        node."""
+        node.
+        """
         if isinstance(values, WeightTensor):
             tensor = values
         else:

@@ -17,8 +17,9 @@ Trouble = Literal["raised", "died", "hung", "refused", "broke"]
 
 @dataclass(frozen=True)
 class Record:
-    """One check of one run. ``verdicts`` are raw measurements; ``trouble`` is what ended the check early, if anything did,
-    and ``message`` says more, also why it was not run."""
+    """One check of one run. ``verdicts`` are raw measurements; ``trouble`` is what ended the check early, if anything
+    did, and ``message`` says more, also why it was not run.
+    """
 
     id: str
     mode: Mode

@@ -24,8 +24,9 @@ def _rank(level: str) -> int:
 def selected(
     checks: Iterable[Check], *, profile: Profile, levels: tuple[str, ...] = (), only: tuple[str, ...] = ()
 ) -> set[str]:
-    """Ids that a run executes: those of the profile, of the levels if some are named, of the ids if some are named (an id
-    that ends with a dot stands for all that begin with it)."""
+    """Ids that a run executes: those of the profile, of the levels if some are named, of the ids if some are named (an
+    id that ends with a dot stands for all that begin with it).
+    """
     return {
         c.id
         for c in checks

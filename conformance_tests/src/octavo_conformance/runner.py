@@ -23,7 +23,8 @@ Told = Callable[[Record, Check], None]
 @dataclass(frozen=True)
 class Selection:
     """What a run executes. ``only`` are ids, or beginnings of ids that end with a dot; ``budget`` is in seconds of the
-    checks' own costs: the cheapest of each level come first, and what does not fit is NOT_RUN."""
+    checks' own costs: the cheapest of each level come first, and what does not fit is NOT_RUN.
+    """
 
     profile: Profile = "quick"
     levels: tuple[str, ...] = ()
@@ -69,10 +70,11 @@ class _Workers:
 
 
 def run(
-    platform: str, selection: Selection, *, seed: str = "0", tier: str = "A1", mutant: str = "", threads: int | None = None,
-    timeout: float = 300.0, told: Told = lambda record, check: None,
+    platform: str, selection: Selection, *, seed: str = "0", tier: str = "A1", mutant: str = "",
+    threads: int | None = None, timeout: float = 300.0, told: Told = lambda record, check: None,
 ) -> Run:  # fmt: skip
-    """Run the selected checks. Raises CandidateRaised, CandidateDied or CandidateHung where the platform cannot be had at all.
+    """Run the selected checks. Raises CandidateRaised, CandidateDied or CandidateHung where the platform cannot be had
+    at all.
 
     ``told`` is called after each check.
     """
@@ -134,7 +136,7 @@ def _within_budget(checks: Mapping[str, Check], selection: Selection) -> set[str
     if selection.budget is None:
         return chosen
     left, kept = selection.budget, set()
-    for check in sorted((checks[id] for id in chosen), key=lambda c: c.cost):
+    for check in sorted((checks[check_id] for check_id in chosen), key=lambda c: c.cost):
         if check.cost <= left:
             kept.add(check.id)
             left -= check.cost

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Seq:
-    """One sequence: its tokens so far and, per KV group, its blocks in order (an entry of 0 where a window has left)."""
+    """One sequence: its tokens so far and, per KV group, its blocks in order (an entry of 0 where a window has
+    left).
+    """
 
     tokens: tuple[int, ...]
     tables: tuple[tuple[int, ...], ...] = ()
@@ -41,9 +44,9 @@ class Row:
 class Step:
     """Rows that run together where the platform can. The result has the logits of every new token, in row order.
 
-    ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its rows are
-    those of the step's logits. Keep such a step small: it must run whole (four rows of one token do, everywhere).
-    ``last`` asks for the logits of each row's last token only.
+    ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its
+    rows are those of the step's logits. Keep such a step small: it must run whole (four rows of one token do,
+    everywhere). ``last`` asks for the logits of each row's last token only.
     """
 
     sequences: tuple[Seq, ...]
@@ -130,7 +133,8 @@ def _most_samples(plan: Plan) -> int:
 
 def _batches(step: Step, plan: Plan) -> Iterator[list[Row]]:
     """Rows in groups that the limits allow, chunks cut where they must be. A later part of a chunk runs in a later
-    step than the one before it."""
+    step than the one before it.
+    """
     rounds: list[list[Row]] = []
     for row in step.rows:
         for depth, part in enumerate(_cut(row, plan)):
@@ -251,16 +255,17 @@ def padded(step: StepInput) -> StepInput:
     )  # fmt: skip
 
 
-def blocks_for(lengths: Sequence[int], block_size: int, order: Sequence[int] | None = None) -> list[tuple[int, ...]]:
+def blocks_for(lengths: Sequence[int], block_size: int, order: npt.ArrayLike | None = None) -> list[tuple[int, ...]]:
     """Distinct blocks for sequences of these lengths, from block 1 on; ``order`` permutes them among the sequences."""
     counts = [-(-length // block_size) for length in lengths]
     ids = 1 + (np.arange(sum(counts)) if order is None else np.asarray(order))
     cuts = np.concatenate([[0], np.cumsum(counts)])
-    return [tuple(int(b) for b in ids[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [tuple(int(b) for b in ids[a:b]) for a, b in pairwise(cuts)]
 
 
-def every_row(count: int, positions: Sequence[int] | None = None) -> Step:
+def every_row(count: int, positions: npt.ArrayLike | None = None) -> Step:
     """One sequence of tokens 0 … count - 1, all new: what a graph without attention is run with, row for row of its
-    tables."""
-    at = None if positions is None else tuple(int(p) for p in positions)
+    tables.
+    """
+    at = None if positions is None else tuple(int(p) for p in np.asarray(positions))
     return Step((Seq(tuple(range(count)), (), at),), (Row(0, 0, count),))

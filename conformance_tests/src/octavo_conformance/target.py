@@ -1,8 +1,8 @@
 """The target: a platform as checks see it. It is driven through the engine's own contract, in a worker process.
 
 What a check may use: ``t.capabilities`` and `Target.declares` (what the platform says), ``t.dtype``, ``t.kv_dtype`` and
-``t.block_size`` (what it prefers, which most checks run with), `Target.stored` (numbers that it can hold), `Target.rng`,
-`Target.plan`, `Target.play`, `Target.engine`, `Target.act`.
+``t.block_size`` (what it prefers, which most checks run with), `Target.stored` (numbers that it can hold),
+`Target.rng`, `Target.plan`, `Target.play`, `Target.engine`, `Target.act`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Played:
     """What a script brought.
 
     ``results`` has one entry per action: for a Step its logits float32 [tokens, V] (`Samples`, where the step has a
-    sampling batch: from the device, its sampler, or the host's, as the engine would), for a ReadBlock the block, for a WriteBlock ``None``. ``changed`` names step inputs that the device
-    wrote to, ``memory`` the (total, free) bytes before load, after compile and after allocate_kv. ``seconds`` is the time in
-    submit and collect.
+    sampling batch: from the device, its sampler, or the host's, as the engine would), for a ReadBlock the block, for a
+    WriteBlock ``None``. ``changed`` names step inputs that the device wrote to, ``memory`` the (total, free) bytes
+    before load, after compile and after allocate_kv. ``seconds`` is the time in submit and collect.
     """
 
     results: list[Any]
@@ -78,7 +78,8 @@ class Target:
     @property
     def plain_format(self) -> str:
         """The weight format that probes use for tables and for the output: one that neither loses the numbers of
-        ``dtype`` nor makes the platform round what it multiplies."""
+        ``dtype`` nor makes the platform round what it multiplies.
+        """
         for name in ("f32", "f16", "bf16"):
             exact = name in ("f32", self.dtype) or self.dtype != "f32"
             if name in self.capabilities.weight_formats and exact and self.linear_input(name) == self.dtype:
@@ -90,7 +91,8 @@ class Target:
 
     def linear_input(self, format: str) -> str:
         """As what a linear stores its input before it multiplies a weight of ``format``: a float type, or
-        ``int8x32``."""
+        ``int8x32``.
+        """
         return self.capabilities.linear_inputs.get(format, self.dtype)
 
     def stored(self, numbers: npt.ArrayLike) -> F32:
@@ -246,10 +248,6 @@ def _joined(step: Step, pieces: Sequence[Any], raw: Sequence[Mapping[str, Any]])
 def target(
     platform: str, check: str, *, seed: str = "0", mutant: str = "", threads: int | None = None
 ) -> Iterator[Target]:
-    """A target with a worker of its own, for tests and for writing checks::
-
-    with target("reference", "norm.rms") as t:
-        ...
-    """
+    """A target with a worker of its own, for tests and for trying checks out while they are written."""
     with Worker(platform, mutant=mutant) as worker:
         yield Target(worker, check, seed, replace(Rank(), threads=threads))

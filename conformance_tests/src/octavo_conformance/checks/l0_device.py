@@ -17,8 +17,9 @@ from octavo_conformance.verdict import Verdict
 
 @check(
     "dev.manifest_truth", level="L0", module="DEV", since="1.0", rules=("C", "E"), cost=0.5,
-    spec="""A platform MUST declare the floor (the ops of a decoder, a plain weight format, a block size), MUST plan for what it
-    declares, at both ends of every list, and MUST refuse what it does not declare with an answer that names it.""",
+    spec="""A platform MUST declare the floor (the ops of a decoder, a plain weight format, a block size), MUST plan for
+    what it declares, at both ends of every list, and MUST refuse what it does not declare with an answer that names
+    it.""",
 )  # fmt: skip
 def manifest_truth(t: Target) -> Iterator[Verdict]:
     can = t.capabilities
@@ -40,8 +41,8 @@ def manifest_truth(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.memory_sane", level="L0", module="DEV", since="1.0", rules=("C",), cost=0.5,
-    spec="""memory() MUST report 0 < free <= total before load, after compile and after allocate_kv, the same total each time, and a
-    second life of the device MUST find the memory of the first given back.""",
+    spec="""memory() MUST report 0 < free <= total before load, after compile and after allocate_kv, the same total each
+    time, and a second life of the device MUST find the memory of the first given back.""",
 )  # fmt: skip
 def memory_sane(t: Target) -> Iterator[Verdict]:
     p = Probe(t, "memory")
@@ -56,8 +57,8 @@ def memory_sane(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.inputs_untouched", level="L0", module="DEV", since="1.0", rules=("C", "B0"), cost=0.5,
-    spec="""submit MUST not write to the arrays of a step, and a result MUST depend on the values it is given: the same step run again
-    with other values gives other results, with the same values the same bits.""",
+    spec="""submit MUST not write to the arrays of a step, and a result MUST depend on the values it is given: the same
+    step run again with other values gives other results, with the same values the same bits.""",
 )  # fmt: skip
 def inputs_untouched(t: Target) -> Iterator[Verdict]:
     p = Probe(t, "inputs")

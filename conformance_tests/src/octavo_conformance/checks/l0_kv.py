@@ -33,8 +33,8 @@ def block(t: Target, rng: Rng, spec: Attention, dtype: str, size: int) -> np.nda
 
 @check(
     "kv.layout_roundtrip", level="L0", module="KV", since="1.0", rules=("B0",), cost=1.0,
-    spec="""For every declared block size and cache type, read_block MUST return what write_block set, rounded to the type, and
-    writing one block MUST leave the others as they were.""",
+    spec="""For every declared block size and cache type, read_block MUST return what write_block set, rounded to the
+    type, and writing one block MUST leave the others as they were.""",
 )  # fmt: skip
 def layout_roundtrip(t: Target) -> Iterator[Verdict]:
     spec = small(t)
@@ -55,8 +55,8 @@ def layout_roundtrip(t: Target) -> Iterator[Verdict]:
 
 @check(
     "kv.write_locality", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M20",), cost=1.0,
-    spec="""A step MUST write keys and values to exactly the slots it names, before its attention reads, and to nothing else: padding
-    tokens (slot -1) write nothing.""",
+    spec="""A step MUST write keys and values to exactly the slots it names, before its attention reads, and to nothing
+    else: padding tokens (slot -1) write nothing.""",
 )  # fmt: skip
 def write_locality(t: Target) -> Iterator[Verdict]:
     spec, size = small(t), t.block_size
@@ -89,8 +89,8 @@ def _written(case: Case, sequence: int, table: tuple[int, ...], size: int, data:
 
 @check(
     "kv.copy_blocks", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M21",), cost=1.0,
-    spec="""The copies of a step MUST be made one after the other, whole blocks, before anything is written: fan-out, chains and a
-    block onto itself mean what they mean in order.""",
+    spec="""The copies of a step MUST be made one after the other, whole blocks, before anything is written: fan-out,
+    chains and a block onto itself mean what they mean in order.""",
 )  # fmt: skip
 def copy_blocks(t: Target) -> Iterator[Verdict]:
     spec, size = small(t), t.block_size

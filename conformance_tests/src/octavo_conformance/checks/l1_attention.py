@@ -31,14 +31,13 @@ def grouped(t: Target, **options: object) -> Attention:
 @check(
     "att.prefill_causal", level="L1", module="ATT", since="1.0", requires=("op:attention",), grade="mandatory",
     rules=("X0", "R"), kills=("M02", "M46.zeros"), cost=3.0,
-    spec="""A query at position p of a prompt MUST attend to exactly the positions 0 … p of its own sequence, with softmax
-    weights of the scaled products of query and keys.""",
+    spec="""A query at position p of a prompt MUST attend to exactly the positions 0 … p of its own sequence, with
+    softmax weights of the scaled products of query and keys.""",
 )  # fmt: skip
 def prefill_causal(t: Target) -> Iterator[Verdict]:
     spec = grouped(t)
     size = t.block_size
-    lengths = (1, size - 1, size, size + 1, 2 * size + 7, 133)
-    lengths = tuple(n for n in lengths if n > 0)
+    lengths = tuple(n for n in (1, size - 1, size, size + 1, 2 * size + 7, 133) if n > 0)
     probe = attention.count(t, spec, lengths)
     (ran,) = attention.play(t, probe, [Run(attention.whole(probe))])
     yield attention.counted("count", probe, ran.out)
@@ -50,8 +49,8 @@ def prefill_causal(t: Target) -> Iterator[Verdict]:
 @check(
     "att.block_boundary", level="L1", module="ATT", since="1.0", requires=("op:attention",), grade="mandatory",
     rules=("X0",), kills=("M01",), cost=2.0,
-    spec="""For every declared block size, attention over k * block_size - 1, k * block_size and k * block_size + 1 tokens MUST
-    read each token from the block and the slot that the table says.""",
+    spec="""For every declared block size, attention over k * block_size - 1, k * block_size and k * block_size + 1
+    tokens MUST read each token from the block and the slot that the table says.""",
 )  # fmt: skip
 def block_boundary(t: Target) -> Iterator[Verdict]:
     spec = grouped(t)
@@ -66,7 +65,8 @@ def block_boundary(t: Target) -> Iterator[Verdict]:
 @check(
     "att.table_permutation", level="L1", module="ATT", since="1.0", requires=("op:attention",), grade="mandatory",
     rules=("B0", "R"), kills=("M01",), cost=2.0,
-    spec="""Which blocks hold a sequence MUST not matter: the same tokens in other blocks, in any order, give the same bits.""",
+    spec="""Which blocks hold a sequence MUST not matter: the same tokens in other blocks, in any order, give the same
+    bits.""",
 )  # fmt: skip
 def table_permutation(t: Target) -> Iterator[Verdict]:
     lengths = (5 * t.block_size + 3, 2 * t.block_size)
@@ -82,8 +82,8 @@ def table_permutation(t: Target) -> Iterator[Verdict]:
 @check(
     "att.poison_unused_blocks", level="L1", module="ATT", since="1.0", requires=("op:attention",), grade="mandatory",
     rules=("B0", "C"), kills=("M07",), cost=2.0,
-    spec="""Nothing MUST come of what a block holds beyond a row's context, of other blocks, or of the null block: not even
-    where it is NaN or infinite, in the keys, in the values, or in both.""",
+    spec="""Nothing MUST come of what a block holds beyond a row's context, of other blocks, or of the null block: not
+    even where it is NaN or infinite, in the keys, in the values, or in both.""",
 )  # fmt: skip
 def poison_unused_blocks(t: Target) -> Iterator[Verdict]:
     size = t.block_size

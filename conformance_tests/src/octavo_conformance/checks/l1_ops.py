@@ -18,8 +18,8 @@ from octavo_conformance.verdict import Verdict
 @check(
     "norm.rms", level="L1", module="OPS", since="1.0", requires=("op:rms_norm",), grade="mandatory", rules=("R",),
     kills=("M19", "M46.zeros"), cost=1.0,
-    spec="""rms_norm MUST divide each run of elements by the root of its mean square plus eps, eps inside the root, and multiply
-    by offset + weight; sums MUST be of float32 precision or better.""",
+    spec="""rms_norm MUST divide each run of elements by the root of its mean square plus eps, eps inside the root, and
+    multiply by offset + weight; sums MUST be of float32 precision or better.""",
 )  # fmt: skip
 def rms(t: Target) -> Iterator[Verdict]:
     for name, width, run, size, eps, offset in (
@@ -44,8 +44,8 @@ def rms(t: Target) -> Iterator[Verdict]:
 @check(
     "act.gated", level="L1", module="OPS", since="1.0", requires=("op:gated_activation",), grade="mandatory",
     rules=("R",), kills=("M46.zeros",), cost=1.0,
-    spec="""gated_activation MUST be the activation of its first input times its second, for every kind: silu, gelu (exact),
-    gelu_tanh, relu.""",
+    spec="""gated_activation MUST be the activation of its first input times its second, for every kind: silu, gelu
+    (exact), gelu_tanh, relu.""",
 )  # fmt: skip
 def gated(t: Target) -> Iterator[Verdict]:
     for kind in oracle64.ACTIVATIONS:
@@ -70,11 +70,11 @@ def gated(t: Target) -> Iterator[Verdict]:
 @check(
     "lin.gemm", level="L1", module="OPS", since="1.0", requires=("op:linear",), grade="mandatory", rules=("R",),
     kills=("M46.zeros",), cost=3.0,
-    spec="""linear MUST multiply its input by the transposed weight, for any number of rows, inputs and outputs, with sums of float32
-    precision or better.""",
+    spec="""linear MUST multiply its input by the transposed weight, for any number of rows, inputs and outputs, with
+    sums of float32 precision or better.""",
 )  # fmt: skip
 def gemm(t: Target) -> Iterator[Verdict]:
-    format = t.plain_format
+    stored_as = t.linear_input(t.plain_format)
     for rows in (1, 2, 7, 16, 33, 127):
         for inputs, outputs in ((256, 96), (80, 37)):
             name = f"{rows}x{inputs}x{outputs}"
@@ -85,7 +85,7 @@ def gemm(t: Target) -> Iterator[Verdict]:
             model = p.logits(p.build.take_rows(p.rows("x", x)), weight)
             (out,) = t.play(model, [every_row(rows)]).results
             (exact,) = oracle64.linear(x, [weight])
-            (own,) = lowp.linear(x, [weight], dtype=t.dtype, stored_as=t.linear_input(format))
+            (own,) = lowp.linear(x, [weight], dtype=t.dtype, stored_as=stored_as)
             dropped = exact - x[:, -8:].astype(np.float64) @ weight[:, -8:].astype(np.float64).T
             yield measure.budget(name, out, exact, own, t.dtype, plants={"eight inputs dropped": dropped})
 
@@ -93,8 +93,8 @@ def gemm(t: Target) -> Iterator[Verdict]:
 @check(
     "rope.neox", level="L1", module="OPS", since="1.0", requires=("op:rope",), grade="mandatory", rules=("R", "B0"),
     kills=("M18",), cost=1.0,
-    spec="""rope MUST turn pair i (elements i and i + rotary_dim / 2 of a head) by position times its frequency, with angles good to
-    float32 up to position 2^20, and MUST leave position 0 as it is.""",
+    spec="""rope MUST turn pair i (elements i and i + rotary_dim / 2 of a head) by position times its frequency, with
+    angles good to float32 up to position 2^20, and MUST leave position 0 as it is.""",
 )  # fmt: skip
 def rope_neox(t: Target) -> Iterator[Verdict]:
     rng = t.rng("positions")

@@ -17,8 +17,8 @@ from octavo_conformance.verdict import Verdict
 
 @check(
     "smp.greedy_argmax", level="L1", module="SMP", since="1.0", rules=("X0",), kills=("M46.zeros",), cost=0.5,
-    spec="""At temperature 0 the token MUST be the one of the largest logit, the smallest id among equals; a row with a NaN MUST be
-    reported as failed.""",
+    spec="""At temperature 0 the token MUST be the one of the largest logit, the smallest id among equals; a row with a
+    NaN MUST be reported as failed.""",
 )  # fmt: skip
 def greedy_argmax(t: Target) -> Iterator[Verdict]:
     rng = t.rng("logits")

@@ -22,8 +22,8 @@ def prompt(t: Target, name: str, length: int) -> tuple[int, ...]:
 @check(
     "eng.constructed_exact", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M01", "M46.zeros"), cost=4.0,
-    spec="""A model that copies the token a fixed distance back MUST make exactly these tokens, for requests of many lengths that
-    arrive at different times and share steps.""",
+    spec="""A model that copies the token a fixed distance back MUST make exactly these tokens, for requests of many
+    lengths that arrive at different times and share steps.""",
 )  # fmt: skip
 def constructed_exact(t: Target) -> Iterator[Verdict]:
     for distance in (1, 17, 40):
@@ -44,8 +44,8 @@ def constructed_exact(t: Target) -> Iterator[Verdict]:
 @check(
     "eng.prefix_cache_invariance", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M09",), cost=2.0,
-    spec="""A prompt MUST give the same tokens with the prefix cache off, at its first use, and at every hit after that; and there MUST
-    be hits.""",
+    spec="""A prompt MUST give the same tokens with the prefix cache off, at its first use, and at every hit after that;
+    and there MUST be hits.""",
 )  # fmt: skip
 def prefix_cache_invariance(t: Target) -> Iterator[Verdict]:
     distance = 23

@@ -87,7 +87,8 @@ def stored_input(values: npt.ArrayLike, kind: str) -> F64:
 
 def ulps(values: npt.ArrayLike, exact: npt.ArrayLike, dtype: str) -> F64:
     """How far apart, in units in the last place of ``dtype`` at the exact value; below the smallest normal number the
-    unit is that number's."""
+    unit is that number's.
+    """
     truth = np.asarray(exact, np.float64)
     size = np.maximum(np.abs(truth), SMALLEST[dtype])
     unit = 2.0 ** np.floor(np.log2(size)) * UNIT[dtype] * 2

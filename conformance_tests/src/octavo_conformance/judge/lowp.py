@@ -1,7 +1,7 @@
 """The yardstick: the ops at a platform's own precision, losing what a right kernel may lose.
 
-Storage is rounded where the contract says that values are stored; sums are float32, one term after another, which is the
-least accurate of the orders that a kernel may choose. Arguments are those of `oracle64`, then the dtypes.
+Storage is rounded where the contract says that values are stored; sums are float32, one term after another, which is
+the least accurate of the orders that a kernel may choose. Arguments are those of `oracle64`, then the dtypes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def linear(
     stored_as: str | None = None,
 ) -> tuple[F32, ...]:  # fmt: skip
     """Products in float32, term after term, of the input as the platform stores it for this weight format
-    (`Target.linear_input`); rounded to ``dtype``, and once more after the bias."""
+    (`Target.linear_input`); rounded to ``dtype``, and once more after the bias.
+    """
     inputs = stored_input(x, stored_as or dtype)
     outputs = [rounded(_dot(inputs, np.asarray(m, np.float64)), dtype) for m in matrices]
     if biases:
@@ -135,7 +136,8 @@ def attention(
     *, dtype: str, kv_dtype: str,
 ) -> F32:  # fmt: skip
     """Keys, values, queries and softmax weights rounded to the narrower of both types; scores, sums and the output's
-    accumulator in float32; the output stored as ``dtype``."""
+    accumulator in float32; the output stored as ``dtype``.
+    """
     inner = narrower(dtype, kv_dtype)
     at = np.arange(len(np.asarray(q))) if queries is None else np.asarray(queries)
     shared = spec.heads // spec.kv_heads

@@ -54,13 +54,14 @@ def _budget(y: F64, truth: F64, own: F64, dtype: str, bound: F64 | None) -> dict
         error, lost = (np.where(known & np.isfinite(a), a - truth, 0.0) for a in (y, own))
     size = np.where(finite, truth, 0.0)
     unit = floats.UNIT[dtype]
-    # A right answer is at least rounded once, whatever luck the reference had.
-    rms_floor, largest_floor = unit * _rms(size) / np.sqrt(3), unit * _largest(size)
+    # A right answer is at least rounded once, whatever luck the reference had; and all of a row may be off by one
+    # common factor of some float32 roundings (its norm, its softmax).
+    factor = unit + 16 * floats.UNIT["f32"]
+    rms_floor, largest_floor = unit * _rms(size) / np.sqrt(3), factor * _largest(size)
     rms_reference = max(_rms(lost), rms_floor)
     row_error, row_lost = (np.sqrt(np.mean(e**2, axis=1)) for e in (error, lost))
-    # A row is compared with its own budget and everybody's, so that a row in which the reference was lucky is no trap;
-    # and all of a row may be off by one common factor of a few float32 roundings (its norm, its softmax).
-    row_size = (unit + 8 * floats.UNIT["f32"]) * np.sqrt(np.mean(size**2, axis=1))
+    # A row is compared with its own budget and everybody's, so that a row in which the reference was lucky is no trap.
+    row_size = factor * np.sqrt(np.mean(size**2, axis=1))
     rows = np.sqrt(2.0) * row_error / np.maximum(np.hypot(np.maximum(row_lost, row_size), rms_reference), _TINY)
     metrics: dict[str, float | int] = {
         "of": int(truth.size),
@@ -134,10 +135,8 @@ def integers(
     if not np.array_equal(np.roll(flat, 1), flat):
         wrong["moved"] = np.roll(flat, 1).reshape(truth.shape)
     wrong.update(plants or {})
-    return Verdict(
-        case, "X0", _integers(counts, truth), {k: _integers(np.asarray(w, np.float64), truth) for k, w in wrong.items()},
-        note,
-    )  # fmt: skip
+    rejected = {name: _integers(np.asarray(answer, np.float64), truth) for name, answer in wrong.items()}
+    return Verdict(case, "X0", _integers(counts, truth), rejected, note)
 
 
 def _integers(found: F64, expected: F64) -> Metrics:
@@ -249,7 +248,8 @@ def _all_rows(plants: Mapping[str, F64] | None) -> dict[str, F64]:
 
 def _alike(a: F64, b: F64) -> npt.NDArray[np.bool_]:
     """The same infinity, or both NaN."""
-    return (np.isnan(a) & np.isnan(b)) | (a == b)
+    alike: npt.NDArray[np.bool_] = (np.isnan(a) & np.isnan(b)) | (a == b)
+    return alike
 
 
 def _rms(values: F64) -> float:

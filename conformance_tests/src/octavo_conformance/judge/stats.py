@@ -1,7 +1,7 @@
 """Goodness of fit for samplers, with the power stated.
 
-A test that accepts everything also accepts every right sampler: each one here says how small a shift of probability it sees,
-with which chance, and a case in which that chance is too small fails.
+A test that accepts everything also accepts every right sampler: each one here says how small a shift of probability it
+sees, with which chance, and a case in which that chance is too small fails.
 """
 
 from __future__ import annotations

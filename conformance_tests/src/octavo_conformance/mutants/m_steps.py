@@ -26,7 +26,8 @@ class NextBlock(Wrapped):
 @mutant("M02", "a query sees the token after its own", killed_by=("att.prefill_causal",))
 class SeesNext(Wrapped):
     """Every token of a chunk runs as a row of its own whose context is one longer. Where shapes are static there is no
-    room for that; there the context of every row is one longer instead."""
+    room for that; there the context of every row is one longer instead.
+    """
 
     def submit(self, executable: Executable, step: StepInput, store: KVStore) -> Any:
         if step.bucket != Bucket():

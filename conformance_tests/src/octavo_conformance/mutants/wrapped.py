@@ -51,7 +51,7 @@ class Wrapped:
         return self.inner.negotiate(request)
 
     def open(self, rank: Rank) -> Device:
-        return _Device(self.inner.open(rank), self)  # type: ignore[return-value]
+        return _Device(self.inner.open(rank), self)
 
     # -- what mutants override ------------------------------------------------------------------
 

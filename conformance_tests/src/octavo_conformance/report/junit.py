@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from octavo_conformance.certificate import Result
 from octavo_conformance.check import LEVELS, Check
@@ -11,28 +11,30 @@ from octavo_conformance.status import Status
 
 
 def junit(result: Result, checks: Mapping[str, Check]) -> str:
-    """NOT_RUN is an error here: CI must not take what did not run for a pass. REFUSED_OK is skipped, with the reason."""
-    root = ElementTree.Element("testsuites", name=result.line)
+    """NOT_RUN is an error here: CI must not take what did not run for a pass. REFUSED_OK is skipped, with the
+    reason.
+    """
+    root = ET.Element("testsuites", name=result.line)
     for level in LEVELS:
-        members = [j for id, j in result.judged.items() if checks[id].level == level]
+        members = [j for check_id, j in result.judged.items() if checks[check_id].level == level]
         if not members:
             continue
-        suite = ElementTree.SubElement(root, "testsuite", name=level, tests=str(len(members)))
+        suite = ET.SubElement(root, "testsuite", name=level, tests=str(len(members)))
         suite.set("failures", str(sum(j.status is Status.FAIL for j in members)))
         suite.set("errors", str(sum(j.status in (Status.ERROR, Status.NOT_RUN) for j in members)))
         for judged in members:
-            case = ElementTree.SubElement(
+            case = ET.SubElement(
                 suite, "testcase", classname=level, name=judged.record.id, time=f"{judged.record.seconds:.3f}"
             )
             text = "\n".join(
                 [*judged.reasons, *(f"{c.case}: {'; '.join(c.reasons)}" for c in judged.cases if c.reasons)]
             )
             if judged.status is Status.FAIL:
-                ElementTree.SubElement(case, "failure", message=text.partition("\n")[0]).text = text
+                ET.SubElement(case, "failure", message=text.partition("\n")[0]).text = text
             elif judged.status in (Status.ERROR, Status.NOT_RUN):
-                ElementTree.SubElement(case, "error", message=text.partition("\n")[0]).text = text
+                ET.SubElement(case, "error", message=text.partition("\n")[0]).text = text
             elif judged.status is Status.REFUSED_OK:
                 note = "; ".join(v.note for v in judged.record.verdicts)
-                ElementTree.SubElement(case, "skipped", message=f"not declared, and refused: {note}")
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode") + "\n"
+                ET.SubElement(case, "skipped", message=f"not declared, and refused: {note}")
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"

@@ -14,7 +14,10 @@ MARKS = {
     Status.PASS: "✔", Status.REFUSED_OK: "✖", Status.INFO: "i", Status.WAIVED: "▲", Status.NOT_RUN: "∅",
     Status.FAIL: "✘", Status.ERROR: "!",
 }  # fmt: skip
-LEGEND = "✔ verified · ✖ refused, which is verified · i published · ▲ waived · ∅ not run · ✘ failed · ! the suite is at fault"
+LEGEND = (
+    "✔ verified · ✖ refused, which is verified · i published · ▲ waived · ∅ not run · ✘ failed · "
+    "! the suite is at fault"
+)
 _WORST = 10
 
 
@@ -32,10 +35,10 @@ def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str
     lines += [f"* Does not certify: {gap}" for gap in result.gaps]
     lines += [f"* Not built yet: {', '.join(result.unbuilt)}"] if result.unbuilt else []
     for level in LEVELS:
-        members = [id for id in result.judged if checks[id].level == level]
+        members = [check_id for check_id in result.judged if checks[check_id].level == level]
         if members:
             lines += ["", f"## {level}", "", "| check | | cases | seconds |", "|---|---|---|---|"]
-            lines += [_row(id, result.judged[id]) for id in members]
+            lines += [_row(check_id, result.judged[check_id]) for check_id in members]
     bad = [j for j in result.judged.values() if j.status >= Status.FAIL]
     if bad:
         lines += ["", "## What is wrong", ""]
@@ -44,7 +47,7 @@ def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str
     margins = sorted(_margins(result), reverse=True)[:_WORST]
     if margins:
         lines += ["", "## Narrowest margins", "", "| check | case | error / reference's |", "|---|---|---|"]
-        lines += [f"| {id} | {case} | {ratio:.2f} |" for ratio, id, case in margins]
+        lines += [f"| {check_id} | {case} | {ratio:.2f} |" for ratio, check_id, case in margins]
     lines += ["", LEGEND, ""]
     return "\n".join(lines)
 
@@ -54,8 +57,9 @@ def _counts(result: Result) -> str:
     return ", ".join(f"{statuses.count(s)} {s.name}" for s in Status if statuses.count(s))
 
 
-def _row(id: str, judged: Judged) -> str:
-    return f"| {id} | {MARKS[judged.status]} {judged.status.name} | {len(judged.cases)} | {judged.record.seconds:.2f} |"
+def _row(check_id: str, judged: Judged) -> str:
+    status, seconds = judged.status, judged.record.seconds
+    return f"| {check_id} | {MARKS[status]} {status.name} | {len(judged.cases)} | {seconds:.2f} |"
 
 
 def _wrong(judged: Judged) -> Iterator[str]:
@@ -67,10 +71,10 @@ def _wrong(judged: Judged) -> Iterator[str]:
 
 def _margins(result: Result) -> Iterator[tuple[float, str, str]]:
     """Rms error over the reference's, of every case judged by error budget."""
-    for id, judged in result.judged.items():
+    for check_id, judged in result.judged.items():
         for verdict in judged.record.verdicts:
             if verdict.rule == "R" and verdict.metrics.get("rms_reference"):
-                yield verdict.metrics["rms"] / verdict.metrics["rms_reference"], id, verdict.case
+                yield verdict.metrics["rms"] / verdict.metrics["rms_reference"], check_id, verdict.case
 
 
 def differences(old: tuple[Bundle, Result], new: tuple[Bundle, Result]) -> str:
@@ -84,12 +88,12 @@ def differences(old: tuple[Bundle, Result], new: tuple[Bundle, Result]) -> str:
         if moved:
             lines += [f"## {title}", ""]
             lines += [f"* {k}: {_short(before.get(k))} → {_short(after.get(k))}" for k in moved] + [""]
-    statuses = [{id: j.status for id, j in side[1].judged.items()} for side in (old, new)]
+    statuses = [{check_id: j.status for check_id, j in side[1].judged.items()} for side in (old, new)]
     lines += ["## Checks", ""]
     changed = [
-        f"* {id}: {_name(statuses[0].get(id))} → {_name(statuses[1].get(id))}"
-        for id in sorted(statuses[0].keys() | statuses[1].keys())
-        if statuses[0].get(id) != statuses[1].get(id)
+        f"* {check_id}: {_name(statuses[0].get(check_id))} → {_name(statuses[1].get(check_id))}"
+        for check_id in sorted(statuses[0].keys() | statuses[1].keys())
+        if statuses[0].get(check_id) != statuses[1].get(check_id)
     ]
     return "\n".join([*lines, *(changed or ["None changed."]), ""])
 
@@ -106,9 +110,9 @@ def _short(value: object) -> str:
 def matrix(sides: Sequence[tuple[Bundle, Result]]) -> str:
     """Checks down, platforms across."""
     names = [f"{b.platform} {b.statement['version']}" for b, _ in sides]
-    ids = list(dict.fromkeys(id for _, result in sides for id in result.judged))
+    ids = list(dict.fromkeys(check_id for _, result in sides for check_id in result.judged))
     lines = ["| check | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for id in ids:
-        marks = [MARKS[result.judged[id].status] if id in result.judged else " " for _, result in sides]
-        lines.append(f"| {id} | " + " | ".join(marks) + " |")
+    for check_id in ids:
+        marks = [MARKS[result.judged[check_id].status] if check_id in result.judged else " " for _, result in sides]
+        lines.append(f"| {check_id} | " + " | ".join(marks) + " |")
     return "\n".join([*lines, "", LEGEND, ""])

@@ -1,5 +1,6 @@
 """A whole engine over a graph: scheduler, KV manager, runner and device, as `octavo serve` puts them together, but for
-checkpoint and tokenizer. Driven by a script of requests and aborts."""
+checkpoint and tokenizer. Driven by a script of requests and aborts.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -48,9 +49,9 @@ class Worker:
 
     def __init__(
         self, platform: str, *, mutant: str = "", timeout: float = 300.0, environment: Mapping[str, str] = {}
-    ) -> None:  # noqa: B006 - only read
+    ) -> None:
         self._timeout = timeout
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "octavo_conformance.worker.serve"],
             stdin=subprocess.PIPE,
@@ -107,10 +108,8 @@ class Worker:
     def close(self) -> None:
         """End the process, at first by closing the wire. Idempotent."""
         if self._process.stdin is not None and not self._process.stdin.closed:
-            try:
+            with contextlib.suppress(OSError):  # it died with something unread
                 self._process.stdin.close()
-            except OSError:  # it died with something unread
-                pass
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

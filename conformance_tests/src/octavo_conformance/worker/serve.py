@@ -1,5 +1,6 @@
 """The worker's loop: one request at a time, each answered with ``ok``, ``raised`` (the plugin's doing) or ``broken``
-(ours)."""
+(ours).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from importlib import metadata
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from octavo.platform import Platform
 from octavo.platform.discovery import discover, select
@@ -20,7 +21,7 @@ from octavo_conformance.worker.digest import plugin_digest
 from octavo_conformance.worker.play import play
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer until the judge closes the wire. The first request names the platform, and a mutation of it for tests."""
     actions.load_all()
     chosen: Platform | None = None

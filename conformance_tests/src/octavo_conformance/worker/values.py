@@ -41,7 +41,7 @@ def _listed(value: Any) -> Any:
 def capabilities_in(raw: Mapping[str, Any]) -> Capabilities:
     """The inverse; core checks the values."""
     kinds = {f.name: type(getattr(Capabilities(), f.name)) for f in fields(Capabilities)}
-    made = {
+    made: dict[str, Any] = {
         name: frozenset(value) if kinds[name] is frozenset else tuple(value) if isinstance(value, list) else value
         for name, value in raw.items()
     }
@@ -56,7 +56,7 @@ def request_out(request: PlanRequest) -> dict[str, Any]:
 
 def request_in(raw: Mapping[str, Any]) -> PlanRequest:
     """The inverse."""
-    model = {k: frozenset(v) if isinstance(v, list) else v for k, v in raw["model"].items()}
+    model: dict[str, Any] = {k: frozenset(v) if isinstance(v, list) else v for k, v in raw["model"].items()}
     return PlanRequest(ModelFacts(**model), Settings(**raw["settings"]), raw["ranks"])
 
 

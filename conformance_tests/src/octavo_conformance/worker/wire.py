@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ _MOST = 1 << 34
 DTYPES = frozenset({"<f4", "<f8", "<i4", "<i8", "<u8", "|u1", "|b1", "<u2", "|i1", "<u4", "<f2"})
 
 
-def send(stream: BinaryIO, value: Any) -> None:
+def send(stream: IO[bytes], value: Any) -> None:
     """Write one frame. Raises TypeError for what a frame cannot hold."""
     arrays: list[np.ndarray[Any, Any]] = []
     head = json.dumps(_strip(value, arrays), allow_nan=True).encode()
@@ -28,7 +28,7 @@ def send(stream: BinaryIO, value: Any) -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> Any:
+def receive(stream: IO[bytes]) -> Any:
     """The next frame. Raises EOFError if the other end is gone, ValueError for what is no frame."""
     head_size, body_size = _LENGTHS.unpack(_exactly(stream, _LENGTHS.size))
     if head_size + body_size > _MOST:
@@ -37,7 +37,7 @@ def receive(stream: BinaryIO) -> Any:
     return _restore(value, memoryview(_exactly(stream, body_size)))
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def _exactly(stream: IO[bytes], size: int) -> bytes:
     parts = []
     while size:
         part = stream.read(size)

@@ -21,7 +21,8 @@ DTYPES = ("f32", "bf16", "f16")
 KV_DTYPES = (*DTYPES, "int8")
 """Element types that a KV cache may have."""
 LINEAR_INPUTS = (*DTYPES, "int8x32")
-"""As what a linear may store its input; ``int8x32``: codes of -127 … 127 with one float32 scale for every 32 elements."""
+"""As what a linear may store its input; ``int8x32``: codes of -127 … 127 with one float32 scale for every 32
+elements."""
 ATTENTION_FEATURES = ("window", "softcap", "sinks", "bidirectional")
 """What a model's attention may ask for beyond causal attention; see the ``attention`` op of `octavo.graph.OPS`."""
 
@@ -128,7 +129,8 @@ class Capabilities:
     """Of `ATTENTION_FEATURES`: what its attention can do beyond causal."""
     linear_inputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """As what a ``linear`` stores its input before it multiplies a weight of a format, where that is not the activation
-    dtype: one of `LINEAR_INPUTS`, by weight format. It says how exact the product can be, which conformance holds it to."""
+    dtype: one of `LINEAR_INPUTS`, by weight format. It says how exact the product can be, which conformance holds it
+    to."""
     sampling: bool = False
     """Whether its executables sample within the step; otherwise they bring logits and the host samples."""
     ranks: int = 1
@@ -145,11 +147,11 @@ class Capabilities:
         for name in ("block_sizes", "head_dims"):
             if any(size < 1 for size in getattr(self, name) or ()):
                 raise PlatformError(f"capabilities: {name} are {getattr(self, name)}; each must be at least 1")
-        for format, kind in self.linear_inputs.items():
-            if format not in self.weight_formats or kind not in LINEAR_INPUTS:
+        for weights, kind in self.linear_inputs.items():
+            if weights not in self.weight_formats or kind not in LINEAR_INPUTS:
                 raise PlatformError(
-                    f"capabilities: linear_inputs has {kind} for {format}; it takes {', '.join(LINEAR_INPUTS)}, for formats "
-                    "that weight_formats has"
+                    f"capabilities: linear_inputs has {kind} for {weights}; it takes {', '.join(LINEAR_INPUTS)}, for "
+                    "formats that weight_formats has"
                 )
         if self.ranks < 1:
             raise PlatformError(f"capabilities: ranks is {self.ranks}; it must be at least 1")

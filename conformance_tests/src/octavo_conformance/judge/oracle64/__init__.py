@@ -1,7 +1,7 @@
 """The truth: every op from its meaning, in float64, on dense arrays.
 
-Written from what the ops mean, not from Octavo's own numpy reference: two people's errors rarely agree. Attention works on whole
-sequences and knows neither blocks nor steps. Inputs are taken exactly as they are stored.
+Written from what the ops mean, not from Octavo's own numpy reference: two people's errors rarely agree. Attention works
+on whole sequences and knows neither blocks nor steps. Inputs are taken exactly as they are stored.
 """
 
 from octavo_conformance.judge.oracle64.attention import Attention, attention, attention_bound, visible
@@ -31,7 +31,8 @@ ORACLES = {
 """By the dialect's names; a test sees that none is missing."""
 
 __all__ = [
-    "ACTIVATIONS", "ORACLES", "Attention", "activation", "add", "attention", "attention_bound", "embed", "erfc", "frequencies",
+    "ACTIVATIONS", "ORACLES", "Attention", "activation", "add", "attention", "attention_bound", "embed", "erfc",
+    "frequencies",
     "gated_activation", "layer_norm", "linear", "mul", "pool", "rms_norm", "rope", "scale", "softcap", "take_rows",
     "visible",
 ]  # fmt: skip

@@ -14,7 +14,8 @@ from octavo_conformance.judge.floats import F64
 @dataclass(frozen=True)
 class Attention:
     """What a layer does: query head h reads KV head h // (heads / kv_heads); ``window`` counts the positions seen, the
-    query's own included; ``sinks`` are logits, one a head, that take part in the softmax and have no value."""
+    query's own included; ``sinks`` are logits, one a head, that take part in the softmax and have no value.
+    """
 
     heads: int
     kv_heads: int
@@ -40,11 +41,11 @@ def attention(
     q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, spec: Attention, queries: npt.ArrayLike | None = None,
     seen: npt.NDArray[np.bool_] | None = None,
 ) -> F64:  # fmt: skip
-    """[queries, heads * head_dim]. ``q`` [length, heads * head_dim], ``k`` and ``v`` [length, kv_heads * head_dim] are the
-    whole sequence; ``queries`` picks positions (all, if left out). ``seen`` replaces the mask, for wrong answers.
+    """[queries, heads * head_dim]. ``q`` [length, heads * head_dim], ``k`` and ``v`` [length, kv_heads * head_dim] are
+    the whole sequence; ``queries`` picks positions (all, if left out). ``seen`` replaces the mask, for wrong answers.
     """
     weights, values = _weights(q, k, v, spec, queries, seen)
-    return np.einsum("qhn,nhd->qhd", weights, values).reshape(weights.shape[0], -1)
+    return _mixed(weights, values).reshape(weights.shape[0], -1)
 
 
 def attention_bound(
@@ -57,19 +58,20 @@ def attention_bound(
     The result is a convex combination of values, so an error of the weights costs at most the sum of weight times size.
     """
     weights, values = _weights(q, k, v, spec, queries, None)
-    size = np.einsum("qhn,nhd->qhd", weights, np.abs(values))
+    size = _mixed(weights, np.abs(values))
     unit = max(floats.UNIT[kv_dtype], floats.UNIT[dtype])
     scores = _scores(np.abs(_heads(q, spec.heads)), np.abs(_shared(k, spec)), spec.scale, queries)
     worst = np.where(weights > 0, scores, 0.0).max(-1)
     # A score is off by unit times the sum of its terms' sizes (queries rounded), its weight by as much relatively.
-    per_weight = 2 * unit + (2 * unit + q_length(spec) * floats.UNIT["f32"]) * worst
-    out = np.abs(np.einsum("qhn,nhd->qhd", weights, values)) * floats.UNIT[dtype] + per_weight[..., None] * size
+    per_weight = 2 * unit + (2 * unit + spec.head_dim * floats.UNIT["f32"]) * worst
+    out: F64 = np.abs(_mixed(weights, values)) * floats.UNIT[dtype] + per_weight[..., None] * size
     return out.reshape(weights.shape[0], -1)
 
 
-def q_length(spec: Attention) -> int:
-    """Terms of one score."""
-    return spec.head_dim
+def _mixed(weights: F64, values: F64) -> F64:
+    """Values [n, heads, d] added by their weights [queries, heads, n]: [queries, heads, d]."""
+    mixed: F64 = np.matmul(weights.transpose(1, 0, 2), values.transpose(1, 0, 2)).transpose(1, 0, 2)
+    return mixed
 
 
 def _heads(x: npt.ArrayLike, heads: int) -> F64:
@@ -84,7 +86,7 @@ def _shared(x: npt.ArrayLike, spec: Attention) -> F64:
 
 def _scores(q: F64, k: F64, scale: float, queries: npt.ArrayLike | None) -> F64:
     at = np.arange(len(q)) if queries is None else np.asarray(queries)
-    scores: F64 = np.einsum("qhd,nhd->qhn", q[at], k) * scale
+    scores: F64 = np.matmul(q[at].transpose(1, 0, 2), k.transpose(1, 2, 0)).transpose(1, 0, 2) * scale
     return scores
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -92,9 +93,10 @@ def take_rows(x: npt.ArrayLike, rows: npt.ArrayLike) -> F64:
 def pool(x: npt.ArrayLike, starts: npt.ArrayLike, kind: str) -> F64:
     """Mean, first or last of each run of rows ``starts[i] : starts[i + 1]``."""
     rows, edges = _exact(x), np.asarray(starts).tolist()
-    runs = [rows[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    pick = {"mean": lambda run: run.sum(0) / len(run), "first": lambda run: run[0], "last": lambda run: run[-1]}[kind]
-    return np.stack([pick(run) for run in runs])
+    runs = [rows[a:b] for a, b in pairwise(edges)]
+    if kind == "mean":
+        return np.stack([run.sum(0) / len(run) for run in runs])
+    return np.stack([run[{"first": 0, "last": -1}[kind]] for run in runs])
 
 
 def linear(
@@ -108,8 +110,9 @@ def linear(
 def rms_norm(
     x: npt.ArrayLike, weight: npt.ArrayLike, eps: float, offset: float = 0.0, residual: npt.ArrayLike | None = None
 ) -> tuple[F64, ...]:
-    """Each run of len(weight) elements over its root mean square, times (offset + weight); with a residual the sum comes
-    out as well."""
+    """Each run of len(weight) elements over its root mean square, times (offset + weight); with a residual the sum
+    comes out as well.
+    """
     total = _exact(x) if residual is None else _exact(x) + _exact(residual)
     w = _exact(weight)
     runs = total.reshape(-1, w.size)
@@ -123,5 +126,5 @@ def layer_norm(x: npt.ArrayLike, weight: npt.ArrayLike, eps: float, bias: npt.Ar
     rows = _exact(x)
     centred = rows - (rows.sum(-1) / rows.shape[-1])[:, None]
     variance = np.einsum("nw,nw->n", centred, centred) / rows.shape[-1]
-    y = centred / np.sqrt(variance + eps)[:, None] * _exact(weight)
+    y: F64 = centred / np.sqrt(variance + eps)[:, None] * _exact(weight)
     return y if bias is None else y + _exact(bias)
