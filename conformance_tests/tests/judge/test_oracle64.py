@@ -1,4 +1,5 @@
-"""The oracles against closed forms, and against Octavo's own reference, which somebody else wrote from the same meaning."""
+"""The oracles against closed forms, and against Octavo's own reference, which somebody else wrote from the same
+meaning."""
 
 from __future__ import annotations
 
@@ -109,7 +110,10 @@ def test_rope(spec: RopeSpec) -> None:
     options = {"rotary_dim": spec.turned, "interleaved": spec.interleaved, "scaling": attrs.get("scaling")}
     for x, right in zip((q, k), expected, strict=True):
         np.testing.assert_allclose(
-            oracle64.rope(x, positions, 16, spec.theta, **options), right, rtol=1e-9, atol=1e-9  # type: ignore[arg-type]
+            oracle64.rope(x, positions, 16, spec.theta, **options),
+            right,
+            rtol=1e-9,
+            atol=1e-9,  # type: ignore[arg-type]
         )
     found = oracle64.frequencies(spec.turned, spec.theta, attrs.get("scaling"))  # type: ignore[arg-type]
     np.testing.assert_allclose(found, inverse_frequencies(spec), rtol=1e-12)

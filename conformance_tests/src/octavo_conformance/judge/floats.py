@@ -15,7 +15,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating]
 
-UNIT = {"f32": 2.0**-24, "bf16": 2.0**-9, "f16": 2.0**-11}
+UNIT = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 """Half a unit in the last place, relative: the most that one rounding changes a normal number by."""
 
 SMALLEST = {"f32": 2.0**-126, "bf16": 2.0**-126, "f16": 2.0**-14}
