@@ -13,11 +13,12 @@ PYTHON ?= python3
 MODEL ?=
 HOST ?= 127.0.0.1
 PORT ?= 8000
+PLATFORM ?= cpu
 ARGS ?=
 
 VENV := .venv
 TEST_VENV := .venv-test
-DISTRIBUTIONS := core/pyproject.toml plugins/cpu/pyproject.toml
+DISTRIBUTIONS := core/pyproject.toml plugins/cpu/pyproject.toml conformance_tests/pyproject.toml
 NATIVE := plugins/cpu/CMakeLists.txt $(wildcard plugins/cpu/csrc/*)
 
 # An environment that happens to be active, or pip settings meant for another one, must not leak in.
@@ -73,6 +74,10 @@ lint: $(TEST_VENV)/.ready  ## ruff (format and check), mypy, import-linter
 	@echo '==> Checking the layers with import-linter' >&2
 	@$(TEST_VENV)/bin/lint-imports --no-logo
 
+.PHONY: conformance
+conformance: $(VENV)/.ready  ## prove a platform: [PLATFORM=cpu] [ARGS=octavo conformance run arguments]
+	@exec $(VENV)/bin/octavo conformance run --platform $(PLATFORM) $(ARGS)
+
 .PHONY: bench
 bench: $(VENV)/.ready  ## measure the core's own time per step, with no model: [ARGS=octavo bench arguments]
 	@echo '==> Measuring the scheduler' >&2
@@ -88,16 +93,16 @@ format: $(TEST_VENV)/.ready  ## format the code and mend what ruff can mend
 clean:  ## remove the environments and what the tools left (the checkpoints stay in the cache)
 	@echo '==> Removing environments and caches' >&2
 	@rm -rf $(VENV) $(TEST_VENV) plugins/cpu/build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	@find core plugins scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find core plugins conformance_tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 	@echo '==> Setting up $(VENV): Octavo and its CPU platform, which is compiled' >&2
 	@$(call make_venv,$(VENV))
-	@$(VENV)/bin/python -m pip install -qq --editable ./core --editable ./plugins/cpu
+	@$(VENV)/bin/python -m pip install -qq --editable ./core --editable ./plugins/cpu --editable ./conformance_tests
 	@touch $@
 
 $(TEST_VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 	@echo '==> Setting up $(TEST_VENV): Octavo with torch and the test tools, once (minutes)' >&2
 	@$(call make_venv,$(TEST_VENV))
-	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable './plugins/cpu[test]'
+	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable './plugins/cpu[test]' --editable ./conformance_tests
 	@touch $@

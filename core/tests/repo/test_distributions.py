@@ -15,7 +15,11 @@ from packaging.utils import canonicalize_name
 from octavo._version import version
 
 ROOT = Path(__file__).parents[3]
-DISTRIBUTIONS = {"octavo": ROOT / "core", "octavo-cpu": ROOT / "plugins" / "cpu"}
+DISTRIBUTIONS = {
+    "octavo": ROOT / "core",
+    "octavo-cpu": ROOT / "plugins" / "cpu",
+    "octavo-conformance": ROOT / "conformance_tests",
+}
 
 # Declared, and imported by another library on our behalf.
 USED_BY_OTHERS = {"httptools": "uvicorn's HTTP parser"}

@@ -12,6 +12,9 @@ ROOT = Path(__file__).parents[3]
 
 PACKAGES = ["cli", "server", "engine", "text", "scheduler", "kv", "runner", "models", "platform", "graph", "quant"]
 PACKAGES += ["config", "sampling", "errors", "env", "_version"]
+SUITE = [f"octavo_conformance/{name}" for name in ("judge", "worker", "checks", "report")]
+SUITE_MODULES = [f"octavo_conformance/{name}" for name in ("cli", "runner", "target", "bundle")]
+SUITE_MODULES += [f"octavo_conformance/worker/{name}" for name in ("serve", "play", "engine")]
 # An editable installation may come with an import hook of its own, which would find the real package before ours.
 ONLY_PATHS = (
     "import sys; sys.meta_path[:] = [f for f in sys.meta_path "
@@ -42,15 +45,28 @@ def test_the_import_contracts_hold() -> None:
     [
         ("octavo/graph/__init__.py", "import octavo.server", "a package of core imports only from those below it"),
         ("octavo/engine/__init__.py", "import torch", "core never imports torch"),
-        ("octavo/engine/__init__.py", "import octavo_cpu", "core imports no plugin"),
+        ("octavo/engine/__init__.py", "import octavo_cpu", "core imports no plugin and no conformance suite"),
+        ("octavo/cli/__init__.py", "import octavo_conformance", "core imports no plugin and no conformance suite"),
         ("octavo/newcomer/__init__.py", "", "a package of core imports only from those below it"),
         ("octavo_cpu/__init__.py", "import octavo.engine", "a plugin imports only the public packages"),
+        (
+            "octavo_conformance/judge/__init__.py",
+            "import octavo.graph",
+            "the judge knows neither Octavo nor any platform",
+        ),
+        (
+            "octavo_conformance/cli.py",
+            "import octavo.platform.discovery",
+            "the judge's process never looks for plugins",
+        ),
     ],
 )
 def test_the_contracts_see_a_breach(tmp_path: Path, file: str, line: str, contract: str) -> None:
-    for package in ("octavo", "octavo_cpu", *(f"octavo/{name}" for name in PACKAGES)):
+    for package in ("octavo", "octavo_cpu", "octavo_conformance", *(f"octavo/{name}" for name in PACKAGES), *SUITE):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
+    for module in ("octavo/platform/discovery", *SUITE_MODULES):
+        (tmp_path / f"{module}.py").touch()
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(line + "\n", encoding="utf-8")
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())

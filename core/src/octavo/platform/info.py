@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -22,6 +22,9 @@ DTYPES = ("f32", "bf16", "f16")
 """Activation dtypes that graphs have."""
 KV_DTYPES = (*DTYPES, "int8")
 """Element types that a KV cache may have."""
+LINEAR_INPUTS = (*DTYPES, "int8x32")
+"""As what a linear may store its input; ``int8x32``: codes of -127 … 127 with one float32 scale for every 32
+elements."""
 ATTENTION_FEATURES = ("window", "softcap", "sinks", "bidirectional")
 """What a model's attention may ask for beyond causal attention; see the ``attention`` op of `octavo.graph.OPS`."""
 
@@ -126,6 +129,10 @@ class Capabilities:
     """Head sizes its attention takes; ``None``: any."""
     attention: frozenset[str] = frozenset()
     """Of `ATTENTION_FEATURES`: what its attention can do beyond causal."""
+    linear_inputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """As what a ``linear`` stores its input before it multiplies a weight of a format, where that is not the activation
+    dtype: one of `LINEAR_INPUTS`, by weight format. It says how exact the product can be, which conformance holds it
+    to."""
     sampling: bool = False
     """Whether its executables sample within the step; otherwise they bring logits and the host samples."""
     ranks: int = 1
@@ -135,15 +142,21 @@ class Capabilities:
     `Rank.target`. Empty: it compiles only on the device that serves."""
 
     def __post_init__(self) -> None:
-        for field, known in (("dtypes", DTYPES), ("kv_dtypes", KV_DTYPES), ("attention", ATTENTION_FEATURES)):
-            wrong = sorted(set(getattr(self, field)) - set(known))
+        for name, known in (("dtypes", DTYPES), ("kv_dtypes", KV_DTYPES), ("attention", ATTENTION_FEATURES)):
+            wrong = sorted(set(getattr(self, name)) - set(known))
             if wrong:
-                raise PlatformError(f"capabilities: {field} has {', '.join(wrong)}; known are {', '.join(known)}")
-        for field in ("dtypes", "kv_dtypes", "block_sizes"):
-            if not getattr(self, field):
-                raise PlatformError(f"capabilities: {field} is empty; name at least one")
-        for field in ("block_sizes", "head_dims"):
-            if any(size < 1 for size in getattr(self, field) or ()):
-                raise PlatformError(f"capabilities: {field} are {getattr(self, field)}; each must be at least 1")
+                raise PlatformError(f"capabilities: {name} has {', '.join(wrong)}; known are {', '.join(known)}")
+        for name in ("dtypes", "kv_dtypes", "block_sizes"):
+            if not getattr(self, name):
+                raise PlatformError(f"capabilities: {name} is empty; name at least one")
+        for name in ("block_sizes", "head_dims"):
+            if any(size < 1 for size in getattr(self, name) or ()):
+                raise PlatformError(f"capabilities: {name} are {getattr(self, name)}; each must be at least 1")
+        for weights, kind in self.linear_inputs.items():
+            if weights not in self.weight_formats or kind not in LINEAR_INPUTS:
+                raise PlatformError(
+                    f"capabilities: linear_inputs has {kind} for {weights}; it takes {', '.join(LINEAR_INPUTS)}, for "
+                    "formats that weight_formats has"
+                )
         if self.ranks < 1:
             raise PlatformError(f"capabilities: ranks is {self.ranks}; it must be at least 1")

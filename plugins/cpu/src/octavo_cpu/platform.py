@@ -23,6 +23,7 @@ from octavo.platform import (
 )
 from octavo_cpu.binding import FORMATS, load
 from octavo_cpu.device import CpuDevice
+from octavo_cpu.lower import BF16, INT8, NONE, feed_kind
 from octavo_cpu.threads import choose_threads
 from octavo_cpu.weights import TARGET
 
@@ -50,6 +51,9 @@ CAPABILITIES = Capabilities(
     block_sizes=(16, 32, 64, 128),
     head_dims=tuple(range(16, 513, 16)),
     attention=frozenset({"window", "softcap", "sinks"}),
+    linear_inputs={
+        name: {BF16: "bf16", INT8: "int8x32"}[kind] for name in FORMATS if (kind := feed_kind(name)) != NONE
+    },
     targets=(TARGET,),
 )
 

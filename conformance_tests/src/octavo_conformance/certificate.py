@@ -1,0 +1,76 @@
+"""From judged checks to a claim: which levels and modules a platform has, in one line, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from octavo_conformance import suite_version
+from octavo_conformance.check import LEVELS, Check, Profile
+from octavo_conformance.record import Judged, Record, judge
+from octavo_conformance.status import GOOD, Status
+
+_CORE = ("L0", "L1", "L5")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run, judged.
+
+    ``line`` is the certificate; ``levels`` what is claimed; ``gaps`` why the run does not certify although nothing
+    failed; ``unbuilt`` the ids that wait to be built.
+    """
+
+    judged: Mapping[str, Judged]
+    line: str
+    levels: tuple[str, ...]
+    gaps: tuple[str, ...]
+    unbuilt: tuple[str, ...]
+
+    @property
+    def status(self) -> Status:
+        """The worst of what ran."""
+        ran = [j.status for j in self.judged.values() if j.status is not Status.NOT_RUN]
+        return Status.worst(ran)
+
+    @property
+    def exit_code(self) -> int:
+        """0 certifiable, 1 a check failed, 2 the suite is at fault, 3 clean but not certifying."""
+        status = self.status
+        if status is Status.ERROR:
+            return 2
+        if status is Status.FAIL:
+            return 1
+        return 3 if self.gaps else 0
+
+
+def conclude(
+    records: Sequence[Record], checks: Mapping[str, Check], *, tier: str, profile: Profile, whole: bool,
+    differences: Sequence[str] = (), mutant: str = "",
+) -> Result:  # fmt: skip
+    """Judge every record and say what follows. ``differences`` are those of the lock."""
+    judged = {r.id: judge(r, checks[r.id], tier) for r in records if r.id in checks}
+    gaps = [f"{r.id} is in the results and no check" for r in records if r.id not in checks]
+    gaps += [f"{check_id} is missing in the results" for check_id in checks if check_id not in judged]
+    gaps += [f"the suite is not the locked one: {text}" for text in differences]
+    if not whole:
+        gaps.append("a part of the profile was left out")
+    if mutant:
+        gaps.append(f"a fault was planted: {mutant}")
+    expected = {check_id: c for check_id, c in checks.items() if c.built and c.in_profile(profile)}
+    if whole:
+        gaps += [
+            f"{check_id} did not run"
+            for check_id in expected
+            if check_id in judged and judged[check_id].status is Status.NOT_RUN
+        ]
+    levels: list[str] = []
+    for level in LEVELS:
+        below = _CORE[: _CORE.index(level)] if level in _CORE else ()
+        members = [check_id for check_id, c in expected.items() if c.level == level]
+        good = all(check_id in judged and judged[check_id].status in GOOD for check_id in members)
+        if members and good and all(lower in levels for lower in below):
+            levels.append(level)
+    unbuilt = tuple(check_id for check_id, c in checks.items() if not c.built)
+    parts = [f"octavo-conformance {suite_version()}", " ".join(levels) or "no level", tier, profile]
+    return Result(judged, " · ".join(parts), tuple(levels), tuple(gaps), unbuilt)

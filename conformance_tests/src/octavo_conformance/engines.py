@@ -1,0 +1,153 @@
+"""Whole engines under test: models whose right tokens are known by hand, and scripts of requests.
+
+The `copy` model has one attention head that finds the token ``distance`` positions back, by rotary angles alone, with a
+margin no rounding can bridge: every token that it makes is the one ``distance + 1`` before it. One wrong slot, block,
+position or context length, and the token is another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from octavo.graph import RopeSpec, to_json
+from octavo.graph.ir import Graph
+from octavo.platform import PlanRequest, Settings, Unsupported
+from octavo_conformance.probe import Model, Probe
+from octavo_conformance.target import Refused, facts
+from octavo_conformance.worker import values
+
+if TYPE_CHECKING:
+    from octavo_conformance.target import Target
+
+VOCAB = 64
+"""Tokens of the constructed models, 0 … 63; none of them ends a sequence."""
+MARGIN = 30.0
+"""Least distance between the score of the position that is copied and any other's: a softmax share of e^-30."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of a script: added before step ``at``, taken back before step ``abort`` if that is set."""
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    at: int = 0
+    abort: int | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What an engine did: tokens, logprobs, reason of the end and error by request; cached prompt tokens; steps taken;
+    preemptions; blocks held at the end, and steps after which held and free blocks did not add up.
+    """
+
+    tokens: dict[str, list[int]]
+    logprobs: dict[str, list[float]]
+    finished: dict[str, str]
+    errors: dict[str, str]
+    cached: dict[str, int]
+    steps: int
+    preemptions: int
+    used_blocks: int
+    unbalanced_steps: int
+    block_size: int
+    buckets: int
+
+
+def copy_model(t: Target, distance: int, *, longest: int = 512, head_dim: int = 64, window: int | None = None) -> Model:
+    """A model whose next token is the one ``distance`` positions before the last; see the module.
+
+    ``longest`` is the context up to which the margin holds. Raises ValueError where the frequencies cannot give it.
+    """
+    spec = RopeSpec(head_dim, theta=4.0 * longest)
+    query, key = _aligned(spec, distance, longest)
+    width = VOCAB + 16  # one-hot token, a constant 1, padding to a multiple of 16
+    table = np.zeros((VOCAB, width), np.float32)
+    table[np.arange(VOCAB), np.arange(VOCAB)] = 1
+    table[:, VOCAB] = 1
+    p = Probe(t, f"copy-{distance}")
+    x = p.rows("embed", table)
+    maps = {name: np.zeros((head_dim, width), np.float32) for name in ("q", "k", "v")}
+    maps["q"][:, VOCAB], maps["k"][:, VOCAB] = query, key
+    maps["v"][np.arange(min(VOCAB, head_dim)), np.arange(min(VOCAB, head_dim))] = 1
+    for name, matrix in maps.items():
+        p.weight(f"{name}.weight", matrix)
+    q, k, v = (p.build.linear(x, name, head_dim) for name in maps)
+    q, k = p.build.rope(q, k, spec)
+    out = p.build.attention(q, k, v, layer=0, heads=1, kv_heads=1, head_dim=head_dim, scale=1.0, window=window)
+    head = np.zeros((VOCAB, head_dim), np.float32)
+    head[np.arange(VOCAB), np.arange(VOCAB)] = 1
+    return p.logits(p.build.take_rows(out), head)
+
+
+def _aligned(spec: RopeSpec, distance: int, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A query and a key that agree best where the key stands ``distance`` before the query.
+
+    All pairs point along their first axis in the key; in the query each is turned by its own angle of ``distance``, so
+    that the score at a gap g is the sum of cos(frequency * (g - distance)).
+    """
+    pairs = spec.head_dim // 2
+    frequency = spec.theta ** (-np.arange(pairs) / pairs)
+    gaps = np.arange(longest)
+    scores = np.cos((gaps[:, None] - distance) * frequency).sum(1)
+    others = np.delete(scores, distance)
+    lead = pairs - float(others.max())
+    if lead <= 0:
+        raise ValueError(f"no query of {spec.head_dim} elements finds the token {distance} back among {longest}")
+    size = math.sqrt(2 * MARGIN / lead)  # twice, for what bf16 takes away
+    query, key = np.zeros(spec.head_dim, np.float32), np.zeros(spec.head_dim, np.float32)
+    key[:pairs] = size
+    # Rotation adds frequency * position to the angle: the query's is behind by the distance.
+    query[:pairs], query[pairs:] = size * np.cos(-frequency * distance), size * np.sin(-frequency * distance)
+    return query, key
+
+
+def copied(prompt: Sequence[int], distance: int, count: int) -> list[int]:
+    """What a `copy_model` must make of a prompt longer than ``distance``."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(tokens[len(tokens) - 1 - distance])
+    return tokens[len(prompt) :]
+
+
+def vocabulary(graph: Graph) -> int:
+    """Tokens that a model knows: the width of its logits."""
+    return graph.types[graph.outputs["logits"]].width
+
+
+def trace(
+    t: Target, model: Model, requests: Sequence[Request], *, blocks: int, context: int = 512, rows: int | None = None,
+    budget: int | None = None, block_size: int | None = None, prefix_caching: bool = True, seed: int = 0,
+    most_steps: int = 20_000,
+) -> Traced:  # fmt: skip
+    """Run requests through an engine of ``blocks`` KV blocks. ``rows`` and ``budget`` bound a step (max_num_seqs,
+    max_num_batched_tokens; the platform's choice if left out). Greedy unless a request's params say otherwise.
+    """
+    settings = Settings(
+        dtype=model.graph.dtype, block_size=block_size, max_model_len=context, max_num_seqs=rows,
+        max_num_batched_tokens=budget,
+    )  # fmt: skip
+    script: list[dict[str, Any]] = []
+    for request in requests:
+        params = {"temperature": 0.0, "max_tokens": request.max_tokens, "ignore_eos": True, **request.params}
+        script.append(
+            {"do": "add", "at": request.at, "id": request.id, "prompt": list(request.prompt), "params": params}
+        )
+        if request.abort is not None:
+            script.append({"do": "abort", "at": request.abort, "id": request.id})
+    answer = t.ask_engine(
+        graph=to_json(model.graph), weights={name: values.weight_out(w) for name, w in model.weights.items()},
+        request=values.request_out(PlanRequest(facts(model, context), settings)), blocks=blocks,
+        prefix_caching=prefix_caching, vocab=vocabulary(model.graph), eos=[], seed=seed, script=script,
+        most_steps=most_steps,
+    )  # fmt: skip
+    if "refused" in answer:
+        raise Refused(Unsupported(**answer["refused"]))
+    return Traced(**answer)

@@ -1,0 +1,8 @@
+"""Reports for people and for CI: made from a bundle's content alone."""
+
+from octavo_conformance.report.badge import badge
+from octavo_conformance.report.html import html
+from octavo_conformance.report.junit import junit
+from octavo_conformance.report.markdown import differences, markdown, matrix
+
+__all__ = ["badge", "differences", "html", "junit", "markdown", "matrix"]

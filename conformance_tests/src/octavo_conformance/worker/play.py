@@ -1,0 +1,87 @@
+"""One device's life, as the engine leads it: open, load, compile, memory, allocate, act, close."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from octavo.graph import from_json
+from octavo.platform import Bucket, Device, KVStore, Platform, Rank
+from octavo.runner.sampler import HostSampler
+from octavo_conformance.worker import values
+from octavo_conformance.worker.candidate import candidate
+
+
+def play(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a script. ``request``: rank, graph, weights, buckets, layout, blocks, actions; see `Target.play`."""
+    with candidate("open"):
+        device = platform.open(Rank(**request["rank"]))
+    try:
+        return _live(device, request)
+    finally:
+        with candidate("close"):
+            device.close()
+
+
+def _live(device: Device, request: Mapping[str, Any]) -> dict[str, Any]:
+    graph = from_json(request["graph"])
+    weights = {name: values.weight_in(raw) for name, raw in request["weights"].items()}
+    memory = [_memory(device)]
+    with candidate("load"):
+        handle = device.load(graph, weights, lambda what, done, total: None)
+    layout = values.layout_in(request["layout"])
+    executables = {}
+    for raw in request["buckets"]:
+        bucket = Bucket(*raw)
+        with candidate("compile"):
+            executables[bucket] = device.compile(graph, bucket, handle, layout)
+    memory.append(_memory(device))
+    with candidate("allocate_kv"):
+        store = device.allocate_kv(layout, request["blocks"])
+    memory.append(_memory(device))
+    try:
+        results = [_act(executables, store, device, action) for action in request["actions"]]
+    finally:
+        with candidate("KVStore.close"):
+            store.close()
+    return {"results": results, "memory": memory}
+
+
+def _memory(device: Device) -> dict[str, int]:
+    with candidate("memory"):
+        report = device.memory()
+        return {"total": int(report.total), "free": int(report.free)}
+
+
+def _act(executables: Mapping[Bucket, Any], store: KVStore, device: Device, action: Mapping[str, Any]) -> Any:
+    match action["do"]:
+        case "step":
+            step = values.step_in(action["step"])
+            before = {name: array.tobytes() for name, array in step.graph_inputs().items()}
+            started = time.perf_counter()
+            with candidate("submit"):
+                ticket = executables[step.bucket].submit(step, store)
+            with candidate("collect"):
+                output = executables[step.bucket].collect(ticket)
+                logits = None if output.logits is None else np.asarray(output.logits, np.float32)
+                drawn = output.samples
+                if drawn is None and action["sample"]:
+                    drawn = (device.sampler() or HostSampler()).sample(np.array(logits), step.sampling)
+                samples = values.samples_out(drawn)
+            changed = [name for name, array in step.graph_inputs().items() if array.tobytes() != before[name]]
+            return {"logits": logits, "samples": samples, "changed": changed, "seconds": time.perf_counter() - started}
+        case "read_block":
+            with candidate("read_block"):
+                return np.asarray(store.read_block(action["block"]), np.float32)
+        case "write_block":
+            with candidate("write_block"):
+                store.write_block(action["block"], action["data"])
+            return None
+        case "health":
+            with candidate("health"):
+                return device.health()
+        case other:
+            raise ValueError(f"there is no action {other!r}")

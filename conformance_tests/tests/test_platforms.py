@@ -1,0 +1,57 @@
+"""The suite on the platforms that there are: it passes the right ones and catches the planted faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plugins import TINY, install, on_path
+
+from octavo_conformance import mutants
+from octavo_conformance.certificate import Result, conclude
+from octavo_conformance.record import judge
+from octavo_conformance.registry import catalogue
+from octavo_conformance.runner import Selection, run
+from octavo_conformance.status import Status
+
+CHECKS = catalogue()
+
+
+def whole(platform: str, tier: str = "A1") -> Result:
+    done = run(platform, Selection("quick"), tier=tier)
+    return conclude(done.records, CHECKS, tier=tier, profile="quick", whole=True)
+
+
+def wrong(result: Result) -> dict[str, list[str]]:
+    return {
+        name: [*j.reasons, *(f"{c.case}: {c.reasons}" for c in j.cases if c.reasons)]
+        for name, j in result.judged.items()
+        if j.status >= Status.FAIL
+    }
+
+
+def test_the_host_platform_passes() -> None:
+    result = whole("cpu")
+    assert wrong(result) == {}
+    assert result.exit_code == 0 and result.levels[:3] == ("L0", "L1", "L5")
+
+
+def test_a_chip_of_static_shapes_passes_and_refuses_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fixed shapes, prompts apart from decodes, chunks of 16, fewer samples than tokens: all through its limits."""
+    install(tmp_path, "tinychip", "octavo_tiny", TINY)
+    on_path(monkeypatch, tmp_path)
+    result = whole("tinychip")
+    assert wrong(result) == {}
+    assert result.exit_code == 0
+    assert result.judged["att.sliding_window_edge"].status is Status.REFUSED_OK
+
+
+@pytest.mark.parametrize("platform", ["reference", "cpu"])
+@pytest.mark.parametrize("id", mutants.catalogue())
+def test_a_planted_fault_is_caught_by_each_check_named_for_it(platform: str, id: str) -> None:
+    built = tuple(name for name in mutants.catalogue()[id].killed_by if CHECKS[name].built)
+    done = run(platform, Selection("full", only=built), mutant=id)
+    ended = {r.id: judge(r, CHECKS[r.id], "A1").status for r in done.records if r.mode != "not run"}
+    assert ended == dict.fromkeys(built, Status.FAIL)
