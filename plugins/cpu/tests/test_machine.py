@@ -17,7 +17,7 @@ from octavo_cpu.binding import aligned, load, pointer
 from octavo_cpu.machine import buffer_bytes, last_level_bytes, measure_ceilings, processor_name
 
 MIB = 1 << 20
-SETS = ("generic", "avx2", "avx_vnni", "avx512", "neon")
+SETS = ("generic", "avx2", "avx_vnni", "avx512", "neon", "neon_dotprod", "neon_i8mm")
 
 
 @pytest.fixture(scope="module")
