@@ -54,6 +54,12 @@ def test_every_set_of_kernels_has_ceilings_where_it_runs(library: ctypes.CDLL, p
         assert figure > 1e6
 
 
+def test_every_set_of_kernels_says_what_it_runs_on(library: ctypes.CDLL) -> None:
+    assert set(machine.INSTRUCTIONS) == set(SETS)
+    assert "no dot products" in machine.INSTRUCTIONS["neon"] and "slow" in machine.INSTRUCTIONS["generic"]
+    assert library.octavo_kernels(b"").decode() in SETS
+
+
 def test_memory_of_the_caller_s_can_be_read_too(library: ctypes.CDLL, pool: Any) -> None:
     data = aligned(MIB + 64)
     before = np.arange(data.size, dtype=np.uint8)

@@ -26,7 +26,7 @@ from octavo_cpu.cache import PackedCache, default_folder
 from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import lower
-from octavo_cpu.machine import measure_ceilings, processor_name
+from octavo_cpu.machine import INSTRUCTIONS, measure_ceilings, processor_name
 from octavo_cpu.threads import ForkGuard, Threads
 from octavo_cpu.weights import Cached, NativeWeights, load_weights
 
@@ -88,6 +88,7 @@ class CpuDevice:
         return {
             "processor": processor_name(),
             "kernels": kernels,
+            "instructions": INSTRUCTIONS[kernels],
             "threads": str(self.threads),
             "read bandwidth": f"{ceilings.read_bytes / 1e9:.1f} GB/s, measured: a step reads each weight once",
             "int8 peak": f"{ceilings.int8_operations / 1e9:,.0f} Gop/s, measured: for quantized weights",
