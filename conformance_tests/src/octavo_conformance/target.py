@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -165,7 +165,7 @@ class Target:
         heads, dim = (graph.kv[0].kv_heads, graph.kv[0].head_dim) if graph.kv else (0, 0)
         layout = KVLayout(plan.block_size, graph.kv_slots, heads, dim, plan.kv_cache_dtype)
         answer = self._worker.ask(
-            "play", rank=asdict(self._rank), graph=to_json(graph),
+            "play", rank=values.rank_out(self._rank), graph=to_json(graph),
             weights={name: values.weight_out(w) for name, w in model.weights.items()},
             buckets=[list(bucket) for bucket in buckets], layout=values.layout_out(layout),
             blocks=blocks or blocks_named(actions), actions=script, seconds=seconds,
@@ -190,7 +190,7 @@ class Target:
 
     def ask_engine(self, *, seconds: float | None = None, **request: Any) -> Any:
         """Drive a whole engine; use `octavo_conformance.engines`, which knows the requests."""
-        return self._worker.ask("engine", rank=asdict(self._rank), seconds=seconds, **request)
+        return self._worker.ask("engine", rank=values.rank_out(self._rank), seconds=seconds, **request)
 
 
 def facts(model: Model, context: int) -> ModelFacts:

@@ -98,6 +98,8 @@ const Kernels* generic_kernels();
 const Kernels* avx512_kernels();
 const Kernels* avx_vnni_kernels();
 const Kernels* avx2_kernels();
+const Kernels* neon_i8mm_kernels();
+const Kernels* neon_dotprod_kernels();
 const Kernels* neon_kernels();
 // The best set this processor runs, or the one named; null if it is unknown or cannot run here.
 const Kernels* choose_kernels(const char* name);

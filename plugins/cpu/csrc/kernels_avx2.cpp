@@ -509,19 +509,33 @@ inline __m256 gelu_tanh(__m256 x) {
     return times_logistic(x, _mm256_mul_ps(_mm256_set1_ps(1.5957691216f), _mm256_fmadd_ps(_mm256_set1_ps(0.044715f), cube, x)));
 }
 
+inline __m256 relu(__m256 x) { return _mm256_and_ps(x, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_NLE_UQ)); }  // NaN stays NaN
+
 void gated(const float* a, const float* b, int size, Gate kind, float* out) {
-    if (kind != Gate::Silu && kind != Gate::GeluTanh) return generic_kernels()->gated(a, b, size, kind, out);
+    if (kind == Gate::Gelu) return generic_kernels()->gated(a, b, size, kind, out);
     for (int i = 0; i < size; i += 8) {
         const __m256i mask = first_lanes(size - i);
         const __m256 x = _mm256_maskload_ps(a + i, mask);
-        const __m256 y = kind == Gate::Silu ? silu(x) : gelu_tanh(x);
+        const __m256 y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : relu(x);
         _mm256_maskstore_ps(out + i, mask, _mm256_mul_ps(y, _mm256_maskload_ps(b + i, mask)));
     }
 }
 
+void rope_interleaved(float* x, int heads, int head_dim, int half, const float* cos, const float* sin) {
+    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    for (int head = 0; head < heads; ++head, x += head_dim)
+        for (int i = 0; i < half; i += 4) {
+            const __m256i mask = first_lanes(half - i), pairs = first_lanes(2 * (half - i));
+            const __m256 c = _mm256_permutevar8x32_ps(_mm256_maskload_ps(cos + i, mask), twice);
+            const __m256 s = _mm256_permutevar8x32_ps(_mm256_maskload_ps(sin + i, mask), twice);
+            const __m256 ab = _mm256_maskload_ps(x + 2 * i, pairs), ba = _mm256_permute_ps(ab, 0xb1);
+            _mm256_maskstore_ps(x + 2 * i, pairs, _mm256_fmaddsub_ps(ab, c, _mm256_mul_ps(ba, s)));
+        }
+}
+
 void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin) {
     const int half = turned / 2;
-    if (interleaved) return generic_kernels()->rope(x, heads, head_dim, turned, interleaved, cos, sin);
+    if (interleaved) return rope_interleaved(x, heads, head_dim, half, cos, sin);
     for (int head = 0; head < heads; ++head, x += head_dim)
         for (int i = 0; i < half; i += 8) {
             const __m256i mask = first_lanes(half - i);

@@ -467,19 +467,34 @@ inline __m512 gelu_tanh(__m512 x) {
     return times_logistic(x, _mm512_mul_ps(_mm512_set1_ps(1.5957691216f), _mm512_fmadd_ps(_mm512_set1_ps(0.044715f), cube, x)));
 }
 
+inline __m512 relu(__m512 x) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NLE_UQ), x); }  // NaN stays NaN
+
 void gated(const float* a, const float* b, int size, Gate kind, float* out) {
-    if (kind != Gate::Silu && kind != Gate::GeluTanh) return generic_kernels()->gated(a, b, size, kind, out);
+    if (kind == Gate::Gelu) return generic_kernels()->gated(a, b, size, kind, out);
     for (int i = 0; i < size; i += 16) {
         const __mmask16 mask = __mmask16(size - i >= 16 ? 0xffff : (1u << (size - i)) - 1);
         const __m512 x = _mm512_maskz_loadu_ps(mask, a + i);
-        const __m512 y = kind == Gate::Silu ? silu(x) : gelu_tanh(x);
+        const __m512 y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : relu(x);
         _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(y, _mm512_maskz_loadu_ps(mask, b + i)));
     }
 }
 
+void rope_interleaved(float* x, int heads, int head_dim, int half, const float* cos, const float* sin) {
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    for (int head = 0; head < heads; ++head, x += head_dim)
+        for (int i = 0; i < half; i += 8) {
+            const int left = half - i < 8 ? half - i : 8;
+            const __mmask16 mask = __mmask16((1u << left) - 1), pairs = __mmask16((1u << (2 * left)) - 1);
+            const __m512 c = _mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(mask, cos + i));
+            const __m512 s = _mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(mask, sin + i));
+            const __m512 ab = _mm512_maskz_loadu_ps(pairs, x + 2 * i), ba = _mm512_permute_ps(ab, 0xb1);
+            _mm512_mask_storeu_ps(x + 2 * i, pairs, _mm512_fmaddsub_ps(ab, c, _mm512_mul_ps(ba, s)));
+        }
+}
+
 void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin) {
     const int half = turned / 2;
-    if (interleaved) return generic_kernels()->rope(x, heads, head_dim, turned, interleaved, cos, sin);
+    if (interleaved) return rope_interleaved(x, heads, head_dim, half, cos, sin);
     for (int head = 0; head < heads; ++head, x += head_dim)
         for (int i = 0; i < half; i += 16) {
             const __mmask16 mask = __mmask16(half - i >= 16 ? 0xffff : (1u << (half - i)) - 1);

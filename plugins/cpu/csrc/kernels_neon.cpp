@@ -1,8 +1,9 @@
-// 64-bit Arm with the integer dot product (Cortex-A75, Neoverse N1, Apple A11 and later).
+// What every 64-bit Arm processor has (Cortex-A53 and A72 and later). Two more files compile this one again: kernels_neon_dotprod.cpp
+// for the integer dot product, kernels_neon_i8mm.cpp, which adds to it, for products of matrices in int8 and bf16.
 #include "attention.h"
 #include "kernels.h"
 
-#if defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#if defined(__aarch64__)
 
 #include <arm_neon.h>
 
@@ -16,6 +17,14 @@
 namespace octavo {
 
 namespace {
+
+#if defined(OCTAVO_NEON_I8MM)
+constexpr const char* kName = "neon_i8mm";
+#elif defined(OCTAVO_NEON_DOTPROD)
+constexpr const char* kName = "neon_dotprod";
+#else
+constexpr const char* kName = "neon";
+#endif
 
 // Rows of one register block: a tile is four registers wide, so that 16 of 32 are dot products, 8 activations, 8 codes.
 constexpr int kRows = 4;
@@ -80,7 +89,16 @@ inline void store_some(float* at, int count, float32x4_t x) {
 // dot[q] += 4 k of the outputs of part q, for each plane's register of codes: `lane` is the plane's place in the 16 activations.
 template <int lane>
 inline void add_plane(int32x4_t (&dot)[kParts], const int8x16_t (&codes)[kParts], int8x16_t a) {
+#if defined(__ARM_FEATURE_DOTPROD)
     for (int q = 0; q < kParts; ++q) dot[q] = vdotq_laneq_s32(dot[q], codes[q], a, lane);
+#else
+    // Pairs of products meet in 16 bits: codes are -128 … 127 and activations -127 … 127, so that a pair is at most 32,512.
+    const int8x16_t four = vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(a), lane));
+    for (int q = 0; q < kParts; ++q) {
+        const int16x8_t low = vmull_s8(vget_low_s8(codes[q]), vget_low_s8(four)), high = vmull_high_s8(codes[q], four);
+        dot[q] = vpadalq_s16(dot[q], vpaddq_s16(low, high));
+    }
+#endif
 }
 
 // Plane p = 4 * half + lane. Codes up to 127 are signed bytes as they are; those up to 255 are taken less 128.
@@ -279,12 +297,21 @@ void block(const Matrix& matrix, const uint8_t* tile, const Activations& x, int 
     else tile_rows<packing, M>(tile, matrix.inputs / kGroup, x, row, y, ld);
 }
 
+#if defined(OCTAVO_NEON_I8MM)
+// Rows of one tile two at a time; returns how many of them it has done, from the first on.
+template <Packing packing>
+int rows_in_pairs(const Matrix& matrix, const uint8_t* tile, const Activations& x, int rows, float* y, int ld);
+#endif
+
 template <Packing packing>
 void matmul_as(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
     for (int t = first; t < last; ++t) {
         const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
         float* out = y + size_t(t) * kTile;
         int row = 0;
+#if defined(OCTAVO_NEON_I8MM)
+        row = rows_in_pairs<packing>(matrix, tile, x, rows, out, ld);
+#endif
         for (; rows - row >= kRows; row += kRows) block<packing, kRows>(matrix, tile, x, row, out, ld);
         switch (rows - row) {
             case 1: block<packing, 1>(matrix, tile, x, row, out, ld); break;
@@ -445,18 +472,35 @@ inline float32x4_t gelu_tanh(float32x4_t x) {
     return times_logistic(x, vmulq_n_f32(vfmaq_n_f32(x, cube, 0.044715f), 1.5957691216f));
 }
 
+inline float32x4_t relu(float32x4_t x) {  // NaN stays NaN
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), vclezq_f32(x)));
+}
+
 void gated(const float* a, const float* b, int size, Gate kind, float* out) {
-    if (kind != Gate::Silu && kind != Gate::GeluTanh) return generic_kernels()->gated(a, b, size, kind, out);
+    if (kind == Gate::Gelu) return generic_kernels()->gated(a, b, size, kind, out);
     for (int i = 0; i < size; i += 4) {
         const float32x4_t x = load_some(a + i, size - i);
-        const float32x4_t y = kind == Gate::Silu ? silu(x) : gelu_tanh(x);
+        const float32x4_t y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : relu(x);
         store_some(out + i, size - i, vmulq_f32(y, load_some(b + i, size - i)));
     }
 }
 
+void rope_interleaved(float* x, int heads, int head_dim, int half, const float* cos, const float* sin) {
+    const int whole = half / 4 * 4;
+    if (whole < half) generic_kernels()->rope(x + 2 * whole, heads, head_dim, 2 * (half - whole), true, cos + whole, sin + whole);
+    for (int head = 0; head < heads; ++head, x += head_dim)
+        for (int i = 0; i < whole; i += 4) {
+            float32x4x2_t pair = vld2q_f32(x + 2 * i);
+            const float32x4_t a = pair.val[0], b = pair.val[1], c = vld1q_f32(cos + i), s = vld1q_f32(sin + i);
+            pair.val[0] = vfmsq_f32(vmulq_f32(a, c), b, s);
+            pair.val[1] = vfmaq_f32(vmulq_f32(a, s), b, c);
+            vst2q_f32(x + 2 * i, pair);
+        }
+}
+
 void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin) {
     const int half = turned / 2;
-    if (interleaved) return generic_kernels()->rope(x, heads, head_dim, turned, interleaved, cos, sin);
+    if (interleaved) return rope_interleaved(x, heads, head_dim, half, cos, sin);
     for (int head = 0; head < heads; ++head, x += head_dim)
         for (int i = 0; i < half; i += 4) {
             const int left = half - i;
@@ -469,6 +513,12 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 
 // -- attention -----------------------------------------------------------------------------------------------------------------
 
+#if defined(OCTAVO_NEON_I8MM)
+template <int V>
+void scores16(const uint16_t* keys, const float* queries, int dim, float* scores);
+template <int V>
+void mix(const AttentionUnit& unit, int start, int first, int end, const float* weights, int slice, float* out);
+#else
 // Scores of V queries against 16 positions.
 template <int V>
 void scores16(const uint16_t* keys, const float* queries, int dim, float* scores) {
@@ -505,6 +555,7 @@ void mix(const uint16_t* const* parts, int dim, int first, int end, const float*
     }
     for (int v = 0; v < V; ++v) store(out + v * dim + slice, total[v]);
 }
+#endif
 
 // A span's scores of one query, capped and masked; returns the largest, of which a NaN is none.
 inline float finish_scores(const AttentionUnit& unit, int v, int start, int first, int end, float* scores) {
@@ -640,11 +691,17 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {"neon", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax};
+constexpr Kernels kTable = {kName, matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax};
 
 }  // namespace
 
+#if defined(OCTAVO_NEON_I8MM)
+const Kernels* neon_i8mm_kernels() { return &kTable; }
+#elif defined(OCTAVO_NEON_DOTPROD)
+const Kernels* neon_dotprod_kernels() { return &kTable; }
+#else
 const Kernels* neon_kernels() { return &kTable; }
+#endif
 
 }  // namespace octavo
 

@@ -22,11 +22,11 @@ CALLS_NATIVE_CODE = ["test_binding.py", "test_machine.py", "test_device.py"]
 """Tests that run again with the library built for the sanitizers. (The kernels' own are in native/.)"""
 
 
-def tool(name: str) -> str:
+def tool(name: str, cure: str = "the extra octavo-cpu[test] brings it") -> str:
     """A build tool of the environment's or the system's."""
     found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if found is None:
-        pytest.skip(f"{name} is not installed; the extra octavo-cpu[test] brings it")
+        pytest.skip(f"{name} is not installed: {cure}")
     return found
 
 
@@ -97,19 +97,40 @@ def test_nothing_but_the_c_interface_is_visible() -> None:
     assert [name for name in names if not name.startswith("octavo_")] == []
 
 
-def test_what_is_compiled_for_an_instruction_set_stays_in_its_file(release: Path) -> None:
+@pytest.fixture(scope="session")
+def for_arm() -> Path:
+    """The same for 64-bit Arm, by a compiler that runs here."""
+    compiler = tool("aarch64-linux-gnu-g++", "apt-get install g++-aarch64-linux-gnu")
+    target = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_CXX_COMPILER={compiler}")
+    return build("aarch64", "-DOCTAVO_WARNINGS_ARE_ERRORS=ON", *target)
+
+
+@pytest.mark.parametrize(
+    ("made", "nm", "sets"),
+    [
+        ("release", "nm", ["avx2", "avx512", "avx_vnni"]),
+        ("for_arm", "aarch64-linux-gnu-nm", ["neon", "neon_dotprod", "neon_i8mm"]),
+    ],
+)
+def test_what_is_compiled_for_an_instruction_set_stays_in_its_file(
+    request: pytest.FixtureRequest, made: str, nm: str, sets: list[str]
+) -> None:
     """A weak symbol (an inline function, a template of the standard library) exists once in the library, and the linker
-    takes any file's: it would be the one with instructions that other machines have not.
+    takes any file's: it would be the one with instructions that other machines have not. And the sets that are there,
+    not just the function that says they are not, are those of the architecture.
     """
-    objects = sorted(release.rglob("kernels_*.o"))
-    assert {"kernels_generic.cpp.o", "kernels_avx512.cpp.o"} <= {path.name for path in objects}
+    objects = sorted(request.getfixturevalue(made).rglob("kernels_*.o"))
+    tables = set()
     for path in objects:
-        done = run(tool("nm"), "--defined-only", "--format=posix", str(path))
+        done = run(tool(nm), "--defined-only", "--format=posix", str(path))
         assert done.returncode == 0, done.stderr
         kinds = {name: kind for name, kind, *_ in (line.split() for line in done.stdout.splitlines())}
         weak = [name for name, kind in kinds.items() if kind in "WVu"]
         assert weak == [], f"{path.name} shares {weak}; give them internal linkage"
         assert "T" in kinds.values(), f"{path.name} defines nothing"
+        if any("kTable" in name for name in kinds):
+            tables.add(path.name.removeprefix("kernels_").removesuffix(".cpp.o"))
+    assert tables == {"generic", *sets}
 
 
 def test_the_wheel_is_for_any_python() -> None:

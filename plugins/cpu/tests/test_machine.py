@@ -17,7 +17,7 @@ from octavo_cpu.binding import aligned, load, pointer
 from octavo_cpu.machine import buffer_bytes, last_level_bytes, measure_ceilings, processor_name
 
 MIB = 1 << 20
-SETS = ("generic", "avx2", "avx_vnni", "avx512", "neon")
+SETS = ("generic", "avx2", "avx_vnni", "avx512", "neon", "neon_dotprod", "neon_i8mm")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,12 @@ def test_every_set_of_kernels_has_ceilings_where_it_runs(library: ctypes.CDLL, p
     for figure in (found.read_bytes, found.int8_operations, found.bf16_operations, found.f32_operations):
         assert math.isfinite(figure)
         assert figure > 1e6
+
+
+def test_every_set_of_kernels_says_what_it_runs_on(library: ctypes.CDLL) -> None:
+    assert set(machine.INSTRUCTIONS) == set(SETS)
+    assert "no dot products" in machine.INSTRUCTIONS["neon"] and "slow" in machine.INSTRUCTIONS["generic"]
+    assert library.octavo_kernels(b"").decode() in SETS
 
 
 def test_memory_of_the_caller_s_can_be_read_too(library: ctypes.CDLL, pool: Any) -> None:

@@ -21,6 +21,7 @@ from octavo.platform import (
 )
 from octavo.platform.discovery import discover, select
 from octavo.platform.host import host_memory
+from octavo_cpu.machine import INSTRUCTIONS
 from octavo_cpu.platform import CpuPlatform
 
 CPU = CpuPlatform()
@@ -110,5 +111,6 @@ def test_its_report_says_what_it_chose_and_what_it_measured() -> None:
     device.close()
     assert report["threads"].startswith("1 thread,")
     assert report["kernels"] in CPU.probe().reason
+    assert report["instructions"] == INSTRUCTIONS[report["kernels"]]
     for ceiling in ("read bandwidth", "int8 peak", "bf16 peak"):
         assert float(report[ceiling].split()[0].replace(",", "")) > 0

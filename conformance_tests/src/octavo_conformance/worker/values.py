@@ -16,6 +16,7 @@ from octavo.platform import (
     ModelFacts,
     Plan,
     PlanRequest,
+    Rank,
     Samples,
     SamplingBatch,
     Settings,
@@ -132,6 +133,11 @@ def weight_out(tensor: WeightTensor) -> dict[str, Any]:
 def weight_in(raw: Mapping[str, Any]) -> WeightTensor:
     """The inverse."""
     return WeightTensor(format_named(raw["format"]), tuple(raw["shape"]), raw["data"])
+
+
+def rank_out(rank: Rank) -> dict[str, Any]:
+    """What a rank is but its artifact store: a device that is tested keeps nothing."""
+    return {"index": rank.index, "count": rank.count, "device": rank.device, "threads": rank.threads}
 
 
 def layout_out(layout: KVLayout) -> dict[str, Any]:

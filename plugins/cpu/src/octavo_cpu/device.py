@@ -28,7 +28,7 @@ from octavo_cpu.binding import pointer
 from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import lower
-from octavo_cpu.machine import Ceilings, measure_ceilings, processor_name
+from octavo_cpu.machine import INSTRUCTIONS, Ceilings, measure_ceilings, processor_name
 from octavo_cpu.threads import ForkGuard, Threads
 from octavo_cpu.weights import NativeWeights, load_weights
 
@@ -91,6 +91,7 @@ class CpuDevice:
         return {
             "processor": processor_name(),
             "kernels": ceilings.kernels,
+            "instructions": INSTRUCTIONS[ceilings.kernels],
             "threads": str(self.threads),
             "read bandwidth": f"{ceilings.read_bytes / 1e9:.1f} GB/s, measured: a step reads each weight once",
             "int8 peak": f"{ceilings.int8_operations / 1e9:,.0f} Gop/s, measured: for quantized weights",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from octavo.platform import DeviceOutOfMemory
@@ -21,6 +22,18 @@ SECONDS = 0.25
 
 _SMALLEST = 256 << 20  # bytes of a buffer; far more than one core's share of any cache
 _CACHES = 3  # times the last-level caches, so that at most a third of a round could come from them
+
+
+INSTRUCTIONS: Mapping[str, str] = MappingProxyType({
+    "avx512": "AVX-512 with VNNI and BF16",
+    "avx_vnni": "AVX2 with VNNI",
+    "avx2": "AVX2",
+    "neon_i8mm": "NEON with matrix products of int8 and bf16",
+    "neon_dotprod": "NEON with dot products of int8",
+    "neon": "NEON alone: this processor has no dot products of int8, which quantized weights are fastest with",
+    "generic": "none, plain C++ and slow: this processor has none that the library has kernels for",
+})  # fmt: skip
+"""What each set of kernels runs on, for people."""
 
 
 @dataclass(frozen=True)

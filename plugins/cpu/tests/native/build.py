@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _PLUGIN = Path(__file__).parents[2]
@@ -95,11 +95,17 @@ SANITIZED = Build(
 )
 """AddressSanitizer and UndefinedBehaviorSanitizer; the first finding ends the runner."""
 
-AARCH64 = Build(
+_AARCH64 = Build(
     "aarch64",
     "aarch64-linux-gnu-g++",
     ("-static",),
-    ("qemu-aarch64-static", "-cpu", "max"),
+    ("qemu-aarch64-static",),
     "g++-aarch64-linux-gnu qemu-user-static",
 )
-"""64-bit Arm, in an emulator that has every extension."""
+
+
+def aarch64(processor: str) -> Build:
+    """64-bit Arm, in an emulator of a processor by the emulator's name; any instruction that it has not ends the
+    runner. All processors share one program.
+    """
+    return replace(_AARCH64, emulator=(*_AARCH64.emulator, "-cpu", processor))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from functools import cache
 
 import pytest
-from native.build import AARCH64, SANITIZED, Build, Missing
-from native.kernels import SETS, KernelSet
+from native.build import SANITIZED, Build, Missing
+from native.build import aarch64 as aarch64_build
+from native.kernels import LEAST_ARM, SETS, KernelSet
 from native.library import InProcess, Library, Runner
 
 from octavo_cpu.binding import library_path
@@ -19,24 +21,24 @@ def _in_process() -> InProcess:
 
 
 @pytest.fixture(scope="session")
-def aarch64() -> Iterator[Library]:
-    """The library for 64-bit Arm, in an emulator."""
-    yield from _runner(AARCH64)
+def aarch64() -> Iterator[Callable[[str], Library]]:
+    """The library for 64-bit Arm, in an emulator of a processor by name."""
+    with ExitStack() as stack:
+        yield cache(lambda processor: stack.enter_context(closing(_runner(aarch64_build(processor)))))
 
 
 @pytest.fixture(scope="session")
 def sanitized() -> Iterator[Library]:
     """The library with AddressSanitizer and UndefinedBehaviorSanitizer."""
-    yield from _runner(SANITIZED)
+    with closing(_runner(SANITIZED)) as runner:
+        yield runner
 
 
-def _runner(build: Build) -> Iterator[Library]:
+def _runner(build: Build) -> Runner:
     try:
-        runner = Runner(build.command())
+        return Runner(build.command())
     except Missing as missing:
         pytest.skip(str(missing))
-    yield runner
-    runner.close()
 
 
 @pytest.fixture(scope="session", params=SETS)
@@ -46,9 +48,9 @@ def kernels(request: pytest.FixtureRequest) -> KernelSet:
     try:
         return KernelSet(_in_process(), name)
     except LookupError:
-        if name != "neon":
+        if name not in LEAST_ARM:
             pytest.skip(f"this processor does not run the {name} kernels (test_dispatch checks that it could not)")
-        return KernelSet(request.getfixturevalue("aarch64"), name)
+        return KernelSet(request.getfixturevalue("aarch64")(LEAST_ARM[name]), name)
 
 
 @pytest.fixture(scope="session")

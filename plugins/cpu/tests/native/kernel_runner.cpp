@@ -1,10 +1,13 @@
 // Calls the kernel interface on behalf of another process, so that the tests reach builds that Python cannot load: for another
 // processor (under an emulator) or with sanitizers. Each array of a call is an allocation of its own, of exactly its size: a sanitizer
-// sees every step beyond it.
+// sees every step beyond it. Without one, arrays end where a page begins that nobody may touch, and so begin at any address.
 //
 // A request on standard input: the function's name, the number of arguments, the arguments. A reply on standard output: the result, then
 // every array as the call left it. Numbers are little endian; a name is a u32 length and its bytes; an argument is a byte of kind and
 //   0  int64     1  double     2  array: u64 length, bytes     3  null     4  the array of an earlier argument: i64 index
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -61,6 +64,33 @@ const std::map<std::string, int64_t (*)(const Arguments&)> kFunctions = {
     CALL(octavo_kernel_rope), CALL(octavo_kernel_argmax), CALL(octavo_kernel_attention),
 };
 
+#if defined(__SANITIZE_ADDRESS__)
+void* allocate(uint64_t bytes) {
+    void* array = nullptr;
+    return posix_memalign(&array, 64, bytes) == 0 ? array : nullptr;
+}
+
+void release(void* array, uint64_t) { std::free(array); }
+#else
+uint64_t pages_for(uint64_t bytes) {
+    const uint64_t page = uint64_t(sysconf(_SC_PAGESIZE));
+    return (bytes + page - 1) / page * page;
+}
+
+void* allocate(uint64_t bytes) {
+    const uint64_t room = pages_for(bytes);
+    void* start = mmap(nullptr, room + pages_for(1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return nullptr;
+    uint8_t* const end = static_cast<uint8_t*>(start) + room;
+    return mprotect(end, pages_for(1), PROT_NONE) == 0 ? end - bytes : nullptr;
+}
+
+void release(void* array, uint64_t bytes) {
+    const uint64_t room = pages_for(bytes);
+    munmap(static_cast<uint8_t*>(array) + bytes - room, room + pages_for(1));
+}
+#endif
+
 bool take(void* to, size_t bytes) { return bytes == 0 || std::fread(to, bytes, 1, stdin) == 1; }
 
 template <typename T>
@@ -78,7 +108,8 @@ Argument take_argument(const Arguments& earlier) {
         case 2:
             argument.bytes = take<uint64_t>();
             argument.owned = true;
-            if (posix_memalign(&argument.array, 64, argument.bytes) != 0 || !take(argument.array, argument.bytes)) std::abort();
+            argument.array = allocate(argument.bytes);
+            if (argument.array == nullptr || !take(argument.array, argument.bytes)) std::abort();
             break;
         case 3: break;
         case 4: argument.array = earlier.at(size_t(take<int64_t>())).array; break;
@@ -101,7 +132,7 @@ int main() {
         for (const Argument& argument : arguments)
             if (argument.owned) {
                 std::fwrite(argument.array, 1, argument.bytes, stdout);
-                std::free(argument.array);
+                release(argument.array, argument.bytes);
             }
         std::fflush(stdout);
     }

@@ -16,14 +16,18 @@ from native.weights import FORMATS, Weights
 TILE = 16
 _BORDER = np.float32(-7.5e37)
 
-SETS = ("generic", "avx2", "avx_vnni", "avx512", "neon")
+SETS = ("generic", "avx2", "avx_vnni", "avx512", "neon", "neon_dotprod", "neon_i8mm")
 """Every set of the library, whichever the machine."""
 BEST_FIRST = {
     "x86_64": ("avx512", "avx_vnni", "avx2", "generic"),
-    "aarch64": ("neon", "generic"),
-    "arm64": ("neon", "generic"),
+    "aarch64": ("neon_i8mm", "neon_dotprod", "neon", "generic"),
+    "arm64": ("neon_i8mm", "neon_dotprod", "neon", "generic"),
 }
 """The sets that a machine may run, as platform.machine() names it."""
+LEAST_ARM = {"neon": "cortex-a72", "neon_dotprod": "neoverse-n1", "neon_i8mm": "max"}
+"""A processor (as the emulator names it) that runs a set for Arm and, but for the last, has nothing that a better one
+needs: where this machine is no Arm, the set's tests run on it.
+"""
 
 GATES = ("silu", "gelu_tanh", "gelu", "relu")
 

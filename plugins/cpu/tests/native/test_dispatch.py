@@ -17,7 +17,9 @@ NEEDS = {
     "avx2": {"avx2", "fma", "f16c"},
     "avx_vnni": {"avx2", "fma", "f16c", "avx_vnni"},
     "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16", "fma", "f16c"},
-    "neon": {"asimd", "asimddp"},
+    "neon": {"asimd"},
+    "neon_dotprod": {"asimd", "asimddp"},
+    "neon_i8mm": {"asimd", "asimddp", "i8mm", "bf16"},
 }
 """What each set asks of a processor, as Linux names it."""
 
