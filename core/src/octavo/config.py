@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from octavo.errors import ConfigError
@@ -61,6 +62,10 @@ class EngineConfig:
     served_model_names: tuple[str, ...] = ()
     chat_template: str | None = None
     """A Jinja template in place of the checkpoint's own."""
+    artifacts: Path | None = None
+    """Folder of compiled artifacts; ``None`` takes the environment's, or the user's cache."""
+    require_artifacts: bool = False
+    """Whether to refuse to start where something would have to be compiled first."""
 
     def __post_init__(self) -> None:
         if self.tensor_parallel_size < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from octavo.errors import ConfigError
 
@@ -11,6 +12,12 @@ LOG_LEVEL = "OCTAVO_LOG_LEVEL"
 
 PLATFORM = "OCTAVO_PLATFORM"
 """The platform to use where ``--platform`` is not given."""
+
+ARTIFACTS = "OCTAVO_ARTIFACTS"
+"""The folder of compiled artifacts where ``--artifacts`` is not given."""
+
+CACHE = "XDG_CACHE_HOME"
+"""Where the user's caches are (XDG Base Directory Specification)."""
 
 
 def log_level() -> str:
@@ -24,3 +31,15 @@ def log_level() -> str:
 def platform() -> str | None:
     """The platform named by the environment, or ``None``."""
     return os.environ.get(PLATFORM) or None
+
+
+def artifacts() -> Path | None:
+    """The folder of artifacts named by the environment, or ``None``."""
+    named = os.environ.get(ARTIFACTS)
+    return Path(named) if named else None
+
+
+def cache_folder() -> Path:
+    """``octavo`` in the user's cache folder. A relative one is ignored, as the specification says."""
+    named = Path(os.environ.get(CACHE, ""))
+    return (named if named.is_absolute() else Path.home() / ".cache") / "octavo"

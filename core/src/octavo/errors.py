@@ -9,7 +9,9 @@
     │   ├── PlatformUnavailable     the plugin is there, its device is not
     │   ├── PlatformAmbiguous       several accelerators, none of them named
     │   ├── UnsupportedFeature      the platform refused, with a typed reason
-    │   └── DeviceOutOfMemory       the device has too little memory left
+    │   ├── DeviceOutOfMemory       the device has too little memory left
+    │   └── ArtifactError           a store or bundle of artifacts cannot be used as asked
+    │       └── ArtifactMissing     an artifact is not there, and making it was forbidden
     ├── GraphError                  a model graph is malformed
     ├── RequestError                one request is wrong; the engine is fine
     │   ├── ContextLengthExceeded   prompt plus output cannot fit the context
@@ -73,6 +75,21 @@ class UnsupportedFeature(PlatformError):
 
 class DeviceOutOfMemory(PlatformError):
     """An allocation on the device failed; the message says how much was asked and how much is free."""
+
+
+class ArtifactError(PlatformError):
+    """A store or a bundle of artifacts cannot be used as asked: damaged, not written to, or not there."""
+
+
+class ArtifactMissing(ArtifactError):
+    """An artifact is needed that is not there, or cannot be used, where nothing may be compiled.
+
+    ``key`` is the id of its `octavo.platform.ArtifactKey`.
+    """
+
+    def __init__(self, message: str, *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class GraphError(OctavoError):

@@ -166,8 +166,9 @@ def engine(
     kv = KVManager(blocks, block_size, groups, prefix_caching)
     scheduler = Scheduler(config, kv)
     buckets = scheduler.bounds.buckets.buckets
-    executables, _ = load_runner(device, model, weights(model), buckets, lambda what, done, total: None)
-    store = device.allocate_kv(kv_layout(model, block_size, "f32"), blocks)
+    layout = kv_layout(model, block_size, "f32")
+    executables, _ = load_runner(device, model, weights(model), buckets, layout, lambda what, done, total: None)
+    store = device.allocate_kv(layout, blocks)
     runner = Runner(executables, store, Batch(config.max_num_seqs, context, block_size, len(groups)))
     core = EngineCore(scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed)
     tiny = TinyEngine(core, scheduler, kv, runner, device)

@@ -112,7 +112,7 @@ def logits(executable: Executable, of: StepInput, kv: KVStore) -> np.ndarray:
 @pytest.fixture
 def executable() -> Executable:
     graph, dev = model(), device()
-    return dev.compile(graph, Bucket(), dev.load(graph, weights(graph), quiet))
+    return dev.compile(graph, Bucket(), dev.load(graph, weights(graph), quiet), LAYOUT)
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_loading_takes_the_float32_size_and_one_tensor_more() -> None:
     try:
         handle = device().load(graph, Stored(graph), quiet)
         held, peak = tracemalloc.get_traced_memory()
-        compiled = device().compile(graph, Bucket(), handle)
+        compiled = device().compile(graph, Bucket(), handle, LAYOUT)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -294,7 +294,7 @@ def test_an_unknown_op_is_refused_by_name_before_anything_runs() -> None:
     graph = model()
     foreign = replace(graph.nodes[1], op="divine", scope="layers.0")
     with pytest.raises(UnsupportedFeature, match=r"op divine of node layers\.0 .* is not in the dialect") as caught:
-        device().compile(replace(graph, nodes=(graph.nodes[0], foreign)), Bucket(), {})
+        device().compile(replace(graph, nodes=(graph.nodes[0], foreign)), Bucket(), {}, LAYOUT)
     assert caught.value.feature == "op divine"
 
 

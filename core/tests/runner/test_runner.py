@@ -47,9 +47,10 @@ class Served:
 
     def __post_init__(self) -> None:
         device = ReferenceDevice(lambda: MemoryReport(1 << 30, 1 << 30))
-        executables, self.fused = load_runner(device, self.graph, stored(self.graph), self.buckets, ignore)
+        layout = kv_layout(self.graph, BLOCK, "f32")
+        executables, self.fused = load_runner(device, self.graph, stored(self.graph), self.buckets, layout, ignore)
         self.groups = len(self.graph.kv_windows)
-        store = device.allocate_kv(kv_layout(self.fused, BLOCK, "f32"), BLOCKS)
+        store = device.allocate_kv(layout, BLOCKS)
         self.runner = Runner(executables, store, Batch(8, MAX_LEN, BLOCK, self.groups), device.sampler())
         self.free = (1 + np.random.default_rng(0).permutation(BLOCKS - 1)).tolist()
 
@@ -344,7 +345,8 @@ def test_every_bucket_is_compiled_before_serving_and_progress_is_told() -> None:
     told = []
     device = ReferenceDevice(lambda: MemoryReport(1, 1))
     buckets = (Bucket(4, 1, 1, 2), Bucket(8, 2, 2, 2))
-    executables, fused = load_runner(device, graph, stored(graph), buckets, lambda *a: told.append(a))
+    layout = kv_layout(graph, BLOCK, "f32")
+    executables, fused = load_runner(device, graph, stored(graph), buckets, layout, lambda *a: told.append(a))
     assert set(executables) == set(buckets)
     assert graph_hash(fused) != graph_hash(graph)
     count = len(graph.weights)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from octavo.engine.artifacts import user_store
 from octavo.errors import PlatformError
 from octavo.platform import Rank
 from octavo.platform.discovery import default, discover, select
@@ -33,7 +34,7 @@ def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platfo
     """Open a platform and show what it declares, what it chose on this machine, and what it measured."""
     platform = select(discover().platforms, name)
     info, can = platform.info, platform.capabilities()
-    device = platform.open(Rank())
+    device = platform.open(Rank(artifacts=user_store()))
     try:
         report = dict(device.report())
     finally:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from octavo import env
 from octavo.config import EngineConfig
+from octavo.engine.artifacts import all_missing, engine_store
 from octavo.engine.core import EngineCore
 from octavo.engine.sizing import size_kv
-from octavo.errors import ConfigError, PlatformError, UnsupportedFeature
+from octavo.errors import ArtifactMissing, ConfigError, PlatformError, UnsupportedFeature
 from octavo.graph.ops.spec import weight_bytes
 from octavo.kv import KVGroup, KVManager
 from octavo.models import Model, load_model, resolve
@@ -61,9 +62,13 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     path = resolve(config.model)
     model, plan = plan_model(config, path, platform, registry)
     tokenizer = load_tokenizer(path, chat_template=config.chat_template)
-    device = platform.open(Rank(threads=config.threads))
+    artifacts = engine_store(config)
+    device = platform.open(Rank(threads=config.threads, artifacts=artifacts))
     try:
         return _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
+    except ArtifactMissing as error:
+        device.close()
+        raise all_missing(error, config, platform.info.name, artifacts.folder) from error
     except BaseException:
         device.close()
         raise
@@ -138,8 +143,8 @@ def _assemble(
     groups = [KVGroup(window) for window in graph.kv_windows] or [KVGroup()]
     before = device.memory()
     buckets = BucketSet(plan.limits.buckets)
-    executables, _ = load_runner(device, graph, LazyWeights(model), buckets.buckets, progress, model.files)
     layout = kv_layout(graph, plan.block_size, plan.kv_cache_dtype)
+    executables, _ = load_runner(device, graph, LazyWeights(model), buckets.buckets, layout, progress, model.files)
     report = device.memory()
     own = max(0, before.free - report.free)
     budget = int(min(plan.memory_utilization * report.total - own, _SPARE * report.free))

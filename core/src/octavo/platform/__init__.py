@@ -5,13 +5,21 @@ Start reading at `contract`; then `step` (what passes while serving), `info` and
 """
 
 from octavo.config import Settings
-from octavo.errors import DeviceOutOfMemory, PlatformUnavailable, UnsupportedFeature
+from octavo.errors import ArtifactError, ArtifactMissing, DeviceOutOfMemory, PlatformUnavailable, UnsupportedFeature
+from octavo.platform.artifacts import (
+    Artifact,
+    ArtifactKey,
+    ArtifactPolicy,
+    ArtifactStore,
+    ArtifactWriter,
+    Build,
+    Verdict,
+)  # fmt: skip
 from octavo.platform.buckets import Bucket, BucketPolicy, BucketSet, powers_up_to
 from octavo.platform.contract import (
     Communicator,
     Device,
     Executable,
-    KVLayout,
     KVStore,
     MemoryReport,
     Platform,
@@ -22,6 +30,7 @@ from octavo.platform.contract import (
 from octavo.platform.hookspecs import hookimpl
 from octavo.platform.host import host_memory
 from octavo.platform.info import CONTRACT, Capabilities, DeviceInfo, PlatformInfo, Probe
+from octavo.platform.layout import KVLayout
 from octavo.platform.limits import Limits
 from octavo.platform.negotiate import (
     Decision,
@@ -41,10 +50,11 @@ from octavo.platform.reference import (
 from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 
 __all__ = [
-    "CONTRACT", "REFERENCE_CAPABILITIES", "Bucket", "BucketPolicy", "BucketSet", "Capabilities", "Communicator",
-    "Decision", "Device", "DeviceInfo", "DeviceOutOfMemory", "Executable", "KVLayout", "KVStore", "Limits",
-    "LocalCommunicator", "MemoryReport", "ModelFacts", "Plan", "PlanRequest", "Platform", "PlatformInfo",
+    "CONTRACT", "REFERENCE_CAPABILITIES", "Artifact", "ArtifactError", "ArtifactKey", "ArtifactMissing",
+    "ArtifactPolicy", "ArtifactStore", "ArtifactWriter", "Bucket", "BucketPolicy", "BucketSet", "Build", "Capabilities",
+    "Communicator", "Decision", "Device", "DeviceInfo", "DeviceOutOfMemory", "Executable", "KVLayout", "KVStore",
+    "Limits", "LocalCommunicator", "MemoryReport", "ModelFacts", "Plan", "PlanRequest", "Platform", "PlatformInfo",
     "PlatformUnavailable", "Probe", "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable", "ReferenceKVStore",
     "Sampler", "Samples", "SamplingBatch", "Settings", "StepInput", "StepOutput", "Unsupported", "UnsupportedFeature",
-    "hookimpl", "host_memory", "negotiate_by_declaration", "powers_up_to",
+    "Verdict", "hookimpl", "host_memory", "negotiate_by_declaration", "powers_up_to",
 ]  # fmt: skip

@@ -13,6 +13,8 @@ The order of calls, each in its process and none skipped but where it says so:
     for each rank                    ``memory`` again, ``allocate_kv``, ``sampler``
     while serving                    ``submit`` and ``collect``, over and over; ``health`` after a step that raised
     at the end                       `KVStore.close`, `Device.close`; after a failed start `Device.close` alone
+    ahead of time, with no device    ``open`` with a `Rank.target`, ``load``, ``compile`` for each bucket, ``close``;
+                                     what counts is what that leaves in `Rank.artifacts`
     ===============================  =============================================================================
 
 Calls on one device and on what it made never overlap, but they may come from different threads: a device is opened in
@@ -23,7 +25,7 @@ reported with its traceback.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,8 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.graph import Graph
+from octavo.platform.artifacts import ArtifactStore
 from octavo.platform.buckets import Bucket
 from octavo.platform.info import Capabilities, PlatformInfo, Probe
+from octavo.platform.layout import KVLayout
 from octavo.platform.negotiate import Plan, PlanRequest, Unsupported
 from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 from octavo.quant import WeightTensor
@@ -47,13 +51,22 @@ class Rank:
     """Which part of a model a device runs: its ``index``, of ``count`` ranks.
 
     ``device`` is an index into `Probe.devices`. ``threads`` is how many of the host's cores the device may keep busy;
-    ``None`` leaves that to the platform.
+    ``None`` leaves that to the platform. ``artifacts`` is where the device finds, and keeps, what it compiles or packs;
+    the default keeps nothing. ``target`` is set where core compiles ahead of time: one of `Capabilities.targets`, the
+    kind of device to compile for. No device is there then, and none may be touched.
     """
 
     index: int = 0
     count: int = 1
     device: int = 0
     threads: int | None = None
+    artifacts: ArtifactStore = field(default_factory=ArtifactStore, compare=False, repr=False)
+    target: str | None = None
+
+    @property
+    def mesh(self) -> tuple[int, int]:
+        """The rank and how many there are, as artifact keys have them."""
+        return self.index, self.count
 
 
 @dataclass(frozen=True)
@@ -65,31 +78,6 @@ class MemoryReport:
 
     total: int
     free: int
-
-
-@dataclass(frozen=True)
-class KVLayout:
-    """The shape of the block pool.
-
-    A block holds the keys and values of ``block_size`` tokens in the layers of one KV group; the pool has ``slots``
-    layer tensors, so that any block can serve any group: layer i of the graph lives in tensor ``graph.kv[i].slot``,
-    under the block ids of table ``graph.kv[i].group``. Block 0 is the null block: padding reads it, nobody owns it,
-    nothing is written to it.
-
-    ``dtype`` is of `octavo.platform.info.KV_DTYPES`. How a device arranges a block inside is its own affair.
-    """
-
-    block_size: int
-    slots: int
-    kv_heads: int
-    head_dim: int
-    dtype: str
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block over all slots, keys and values; core sizes the pool by it."""
-        element = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}[self.dtype]
-        return 2 * self.slots * self.block_size * self.kv_heads * self.head_dim * element
 
 
 class KVStore(Protocol):
@@ -196,27 +184,30 @@ class Device(Protocol):
         weights are among those declared. ``weights`` has exactly the names of ``graph.weights`` and reads lazily:
         fetch one tensor, convert it as the device likes, let go of it, so that loading needs the model's own size and
         one tensor more. A tensor's bytes may be a read-only map of the checkpoint. ``files`` are the checkpoint's, for
-        a device that caches what it makes of them; empty where the weights come from no file.
+        a device that keeps what it makes of them in `Rank.artifacts`; empty where the weights come from no file.
 
-        Raises UnsupportedFeature, or DeviceOutOfMemory saying how much was needed and how much is free.
+        Raises UnsupportedFeature, DeviceOutOfMemory saying how much was needed and how much is free, or what the store
+        raises.
         """
 
-    def compile(self, graph: Graph, bucket: Bucket, weights: Any) -> Executable:
+    def compile(self, graph: Graph, bucket: Bucket, weights: Any, layout: KVLayout) -> Executable:
         """An executable of the graph for one bucket, over what `load` returned. Called before serving only.
 
         ``graph`` is the one that was loaded, with its symbols free; `octavo.graph.specialise` fixes them to the
-        bucket's sizes. Whatever a step needs besides the block pool must be allocated when this returns: core gives
-        the pool what `memory` then calls free. The pool's layout and length come with `allocate_kv`; what depends on
-        them is finished there.
+        bucket's sizes. ``layout`` is that of the pool to come; its length is not known yet, and what depends on it is
+        finished in `allocate_kv`. Whatever a step needs besides the block pool must be allocated when this returns:
+        core gives the pool what `memory` then calls free.
 
-        Raises UnsupportedFeature naming the node or format that it cannot run (it must never run one wrong), or
-        DeviceOutOfMemory.
+        What takes long to compile is opened through `Rank.artifacts`, under a key of all that it depends on. Raises
+        UnsupportedFeature naming the node or format that it cannot run (it must never run one wrong),
+        DeviceOutOfMemory, or what the store raises. After an ArtifactMissing core goes on to the next bucket, to name
+        all that are missing.
         """
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> KVStore:
         """A pool of ``blocks`` blocks, the null block among them. Called once, after the last `compile`.
 
-        Block size and dtype are those of the plan. Raises DeviceOutOfMemory.
+        The layout is that which `compile` was given. Raises DeviceOutOfMemory.
         """
 
     def sampler(self) -> Sampler | None:
@@ -273,7 +264,8 @@ class Platform(Protocol):
         """
 
     def open(self, rank: Rank) -> Device:
-        """Open a device: the first call that may import the SDK and touch it.
+        """Open a device: the first call that may import the SDK and touch it; with a `Rank.target`, one that only
+        compiles, and touches none.
 
         Raises PlatformUnavailable if it cannot be had (busy, lost since the probe), or DeviceOutOfMemory.
         """

@@ -128,6 +128,9 @@ class Capabilities:
     """Whether its executables sample within the step; otherwise they bring logits and the host samples."""
     ranks: int = 1
     """Most devices one model may span."""
+    targets: tuple[str, ...] = ()
+    """Kinds of device that it compiles for where none is there (``octavo compile --target``), the usual one first; see
+    `Rank.target`. Empty: it compiles only on the device that serves."""
 
     def __post_init__(self) -> None:
         for field, known in (("dtypes", DTYPES), ("kv_dtypes", KV_DTYPES), ("attention", ATTENTION_FEATURES)):

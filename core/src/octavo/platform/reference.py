@@ -16,8 +16,9 @@ import numpy.typing as npt
 from octavo.errors import DeviceOutOfMemory, UnsupportedFeature
 from octavo.graph import OPS, Graph, Interpreter, KVArrays
 from octavo.platform.buckets import Bucket
-from octavo.platform.contract import Communicator, KVLayout, MemoryReport, Progress, Sampler
+from octavo.platform.contract import Communicator, MemoryReport, Progress, Sampler
 from octavo.platform.info import Capabilities
+from octavo.platform.layout import KVLayout
 from octavo.platform.step import StepInput, StepOutput
 from octavo.quant import FORMATS, WeightTensor, dequantise
 
@@ -138,8 +139,8 @@ class ReferenceDevice:
         progress("loading weights", len(graph.weights), len(graph.weights))
         return loaded
 
-    def compile(self, graph: Graph, bucket: Bucket, weights: Any) -> ReferenceExecutable:
-        """See `Device.compile`; the interpreter runs any sizes, so the bucket changes nothing."""
+    def compile(self, graph: Graph, bucket: Bucket, weights: Any, layout: KVLayout) -> ReferenceExecutable:
+        """See `Device.compile`; the interpreter runs any sizes over any pool, so neither changes anything."""
         for node in graph.nodes:
             if node.op not in OPS:
                 raise UnsupportedFeature(

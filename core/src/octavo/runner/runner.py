@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from octavo.errors import ArtifactMissing
 from octavo.graph import Graph, fuse
 from octavo.platform import Bucket, Device, Executable, KVLayout, KVStore, Progress, Sampler
 from octavo.platform.step import Samples
@@ -64,16 +65,25 @@ def load_runner(
     graph: Graph,
     weights: Mapping[str, WeightTensor],
     buckets: tuple[Bucket, ...],
+    layout: KVLayout,
     progress: Progress,
     files: Sequence[Path] = (),
 ) -> tuple[dict[Bucket, Executable], Graph]:
-    """Load the weights and compile every bucket. Returns the executables and the fused graph they run."""
+    """Load the weights and compile every bucket. Returns the executables and the fused graph they run.
+
+    Raises what the device raises; ArtifactMissing for all buckets that miss one, together.
+    """
     fused = fuse(graph)
     handle = device.load(fused, weights, progress, files)
-    executables = {}
+    executables, missing = {}, []
     for done, bucket in enumerate(buckets):
         progress("compiling", done, len(buckets))
-        executables[bucket] = device.compile(fused, bucket, handle)
+        try:
+            executables[bucket] = device.compile(fused, bucket, handle, layout)
+        except ArtifactMissing as error:
+            missing.append(str(error))
+    if missing:
+        raise ArtifactMissing("; ".join(missing))
     progress("compiling", len(buckets), len(buckets))
     return executables, fused
 

@@ -51,7 +51,7 @@ class TinyPlatform:
 class TinyDevice(api.ReferenceDevice):
     """The chip. So far the reference device loads the weights and keeps the cache, on the host."""
 
-    def compile(self, graph: Graph, bucket: api.Bucket, weights: Any) -> TinyExecutable:
+    def compile(self, graph: Graph, bucket: api.Bucket, weights: Any, layout: api.KVLayout) -> TinyExecutable:
         sizes = {symbol: size for symbol, size in zip("TRSB", bucket, strict=True) if size is not None}
         if len(sizes) < len(bucket):
             raise api.UnsupportedFeature(f"{NAME}: {bucket} leaves a size open", feature="dynamic shapes")

@@ -63,7 +63,7 @@ class CpuDevice:
         cached = Cached(PackedCache(folder / "packed", threads), files, folder / "digests", threads) if files else None
         return load_weights(self._library, self._pool, graph, weights, self.memory().free, progress, cached)
 
-    def compile(self, graph: Graph, bucket: Bucket, weights: NativeWeights) -> NativeExecutable:
+    def compile(self, graph: Graph, bucket: Bucket, weights: NativeWeights, layout: KVLayout) -> NativeExecutable:
         """See `Device.compile`. Plans run steps of any size: the only bucket is the unbounded one."""
         return NativeExecutable(self._library, self._pool, self._kernels, graph, lower(graph), weights, self._forks)
 

@@ -79,16 +79,18 @@ def measure(model: str, text: list[Path], tokens: int, platform: str | None) -> 
 
 def _logits(model: Model, platform: Platform, ids: list[int]) -> Iterator[npt.NDArray[np.float32]]:
     """The logits at every position, window by window."""
+    from octavo.engine.artifacts import user_store
     from octavo.engine.startup import LazyWeights
     from octavo.platform import Bucket, Rank
     from octavo.runner import kv_layout, load_runner
 
-    device = platform.open(Rank())
+    device = platform.open(Rank(artifacts=user_store()))
     weights = LazyWeights(model)
-    executables, graph = load_runner(device, model.graph, weights, (Bucket(),), lambda *_: None, model.files)
     block_size, dtype = platform.capabilities().block_sizes[0], platform.capabilities().kv_dtypes[0]
+    layout = kv_layout(model.graph, block_size, dtype)
+    executables, graph = load_runner(device, model.graph, weights, (Bucket(),), layout, lambda *_: None, model.files)
     blocks = 1 + len(graph.kv_windows) * -(-WINDOW // block_size)
-    store = device.allocate_kv(kv_layout(graph, block_size, dtype), blocks)
+    store = device.allocate_kv(layout, blocks)
     try:
         for start in range(0, len(ids) - WINDOW + 1, WINDOW):
             step = _window_step(graph, ids[start : start + WINDOW], block_size)
