@@ -17,7 +17,8 @@ ARGS ?=
 
 VENV := .venv
 TEST_VENV := .venv-test
-DISTRIBUTIONS := core/pyproject.toml plugins/cpu/pyproject.toml
+FAKECHIP := conformance_tests/fakechip
+DISTRIBUTIONS := core/pyproject.toml plugins/cpu/pyproject.toml $(FAKECHIP)/pyproject.toml
 NATIVE := plugins/cpu/CMakeLists.txt $(wildcard plugins/cpu/csrc/*)
 
 # An environment that happens to be active, or pip settings meant for another one, must not leak in.
@@ -88,7 +89,7 @@ format: $(TEST_VENV)/.ready  ## format the code and mend what ruff can mend
 clean:  ## remove the environments and what the tools left (the checkpoints stay in the cache)
 	@echo '==> Removing environments and caches' >&2
 	@rm -rf $(VENV) $(TEST_VENV) plugins/cpu/build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	@find core plugins scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find core plugins conformance_tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 	@echo '==> Setting up $(VENV): Octavo and its CPU platform, which is compiled' >&2
@@ -99,5 +100,6 @@ $(VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 $(TEST_VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 	@echo '==> Setting up $(TEST_VENV): Octavo with torch and the test tools, once (minutes)' >&2
 	@$(call make_venv,$(TEST_VENV))
-	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable './plugins/cpu[test]'
+	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable './plugins/cpu[test]' \
+	  --editable ./$(FAKECHIP)
 	@touch $@

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from engine.tiny_engine import closing, on
+
 from octavo_fakechip import FakeChip
 
 

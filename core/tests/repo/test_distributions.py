@@ -16,6 +16,7 @@ from octavo._version import version
 
 ROOT = Path(__file__).parents[3]
 DISTRIBUTIONS = {"octavo": ROOT / "core", "octavo-cpu": ROOT / "plugins" / "cpu"}
+DISTRIBUTIONS["octavo-fakechip"] = ROOT / "conformance_tests" / "fakechip"
 
 # Declared, and imported by another library on our behalf.
 USED_BY_OTHERS = {"httptools": "uvicorn's HTTP parser"}

@@ -45,10 +45,11 @@ def test_the_import_contracts_hold() -> None:
         ("octavo/engine/__init__.py", "import octavo_cpu", "core imports no plugin"),
         ("octavo/newcomer/__init__.py", "", "a package of core imports only from those below it"),
         ("octavo_cpu/__init__.py", "import octavo.engine", "a plugin imports only the public packages"),
+        ("octavo_fakechip/__init__.py", "import octavo.runner", "a plugin imports only the public packages"),
     ],
 )
 def test_the_contracts_see_a_breach(tmp_path: Path, file: str, line: str, contract: str) -> None:
-    for package in ("octavo", "octavo_cpu", *(f"octavo/{name}" for name in PACKAGES)):
+    for package in ("octavo", "octavo_cpu", "octavo_fakechip", *(f"octavo/{name}" for name in PACKAGES)):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     (tmp_path / file).parent.mkdir(exist_ok=True)

@@ -22,13 +22,14 @@ from octavo.platform import (
     LocalCommunicator,
     MemoryReport,
     Progress,
+    Rank,
     Sampler,
     StepInput,
     StepOutput,
 )
 from octavo.quant import WeightTensor, dequantise
 from octavo_fakechip.checks import check_step
-from octavo_fakechip.compiler import Program, compile_program
+from octavo_fakechip.compiler import Compiler, Program
 from octavo_fakechip.executor import Pages, copy_blocks, empty_page, run
 from octavo_fakechip.faults import Faults
 from octavo_fakechip.habits import BLOCK, NAME, padded
@@ -45,6 +46,7 @@ class Counters:
     """What a chip has done."""
 
     compiles: int = 0
+    """Programs made; those found in the artifact store are not."""
     compiles_after_warmup: int = 0
     """Those after the pool was there: somebody waited for them."""
     steps: int = 0
@@ -54,7 +56,7 @@ class Counters:
 class FakeChip:
     """Meets `octavo.platform.Device`. Tests plant ``faults`` and read ``counters``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, rank: Rank) -> None:
         self.faults = Faults(settings.faults)
         self.faults.meet("open")
         self.counters = Counters()
@@ -63,6 +65,7 @@ class FakeChip:
         self.tickets: deque[Ticket] = deque()
         """Of the steps that are submitted and not collected, in order."""
         self._settings = settings
+        self._compiler = Compiler(rank, settings.compiler, self._compiled)
         self._scratch = 0
         self._serving = False
         self._handed_out: npt.NDArray[np.float32] | None = None
@@ -84,13 +87,10 @@ class FakeChip:
         progress("loading weights", len(graph.weights), len(graph.weights))
         return loaded
 
-    def compile(self, graph: Graph, bucket: Bucket, weights: Weights) -> ChipExecutable:
+    def compile(self, graph: Graph, bucket: Bucket, weights: Weights, layout: KVLayout) -> ChipExecutable:
         """See `Device.compile`."""
         self.faults.meet("compile")
-        time.sleep(self._settings.compile_seconds)
-        program = compile_program(graph, bucket)
-        self.counters.compiles += 1
-        self.counters.compiles_after_warmup += self._serving
+        program = self._compiler.program(graph, bucket, layout)
         if program.scratch > self._scratch:  # programs run one at a time, in the room of the largest
             self.chip_memory.take(program.scratch - self._scratch, f"a program for {bucket}")
             self._scratch = program.scratch
@@ -138,6 +138,11 @@ class FakeChip:
         """See `Device.close`; what hangs is let go first."""
         self.faults.release()
         self.queue.close()
+
+    def _compiled(self) -> None:
+        time.sleep(self._settings.compile_seconds)
+        self.counters.compiles += 1
+        self.counters.compiles_after_warmup += self._serving
 
     # -- for what it made ------------------------------------------------------------------------
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from octavo.errors import UnsupportedFeature
 from octavo.graph import Graph, from_json, specialise, to_json
-from octavo.platform import Bucket
-from octavo_fakechip.habits import BLOCK, NAME, OPS, padded
+from octavo.platform import ArtifactKey, ArtifactStore, ArtifactWriter, Bucket, KVLayout, Rank
+from octavo_fakechip.habits import BLOCK, NAME, OPS, TARGET, padded
 from octavo_fakechip.memory import size_on_chip
 
 FORMAT = f"{NAME} program 1"
@@ -73,3 +76,44 @@ def compile_program(graph: Graph, bucket: Bucket) -> Program:
     content = {"format": FORMAT, "bucket": list(bucket), "graph": json.loads(to_json(fixed))}
     data = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
     return Program.from_bytes(data)  # through the bytes, so that nothing but them is ever run
+
+
+class Compiler:
+    """Makes programs, or finds them in the rank's store.
+
+    ``compiled`` is called for each that had to be made, before that begins.
+    """
+
+    def __init__(self, rank: Rank, version: str, compiled: Callable[[], None]) -> None:
+        self._store: ArtifactStore = rank.artifacts
+        self._mesh = rank.mesh
+        self._version = version
+        self._compiled = compiled
+        self._keys: dict[int, tuple[Graph, ArtifactKey]] = {}
+
+    def program(self, graph: Graph, bucket: Bucket, layout: KVLayout) -> Program:
+        """The program of a graph for one bucket. Raises UnsupportedFeature, and what the store raises."""
+
+        def build(writer: ArtifactWriter) -> None:
+            self._compiled()
+            program = compile_program(graph, bucket)
+            writer.add("program", np.frombuffer(program.data, np.uint8))
+            writer.note("scratch", str(program.scratch))
+
+        key = replace(self._key(graph), bucket=bucket, layout=layout)
+        return Program.from_bytes(self._store.open(key, build).arrays["program"].tobytes())
+
+    def _key(self, graph: Graph) -> ArtifactKey:
+        """What the programs of all buckets share. The graph is kept, so that its id stays its own."""
+        if id(graph) not in self._keys:
+            key = ArtifactKey.for_graph(
+                graph,
+                kind="program",
+                platform=NAME,
+                device=TARGET,
+                compiler=f"{NAME} {self._version}",
+                mesh=self._mesh,
+                abi=FORMAT,
+            )
+            self._keys[id(graph)] = (graph, key)
+        return self._keys[id(graph)][1]

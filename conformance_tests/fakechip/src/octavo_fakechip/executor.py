@@ -45,7 +45,11 @@ def empty_page(heads: int, dim: int) -> Array:
 
 
 def run(
-    program: Program, memory: Memory, weights: Mapping[str, DeviceBuffer], inputs: Mapping[str, DeviceBuffer], pages: Pages
+    program: Program,
+    memory: Memory,
+    weights: Mapping[str, DeviceBuffer],
+    inputs: Mapping[str, DeviceBuffer],
+    pages: Pages,
 ) -> tuple[DeviceBuffer, Pages]:
     """The program's logits and the pages after it; ``pages`` themselves stay as they are."""
     graph = program.graph
@@ -66,7 +70,7 @@ def run(
     return memory.upload(values[graph.outputs["logits"]].astype(np.float32, copy=False)), pages
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Gathered:
     """The pages of one call, side by side, as the op's reference takes a cache (`octavo.graph.ops.KVCache`)."""
 
@@ -81,7 +85,12 @@ class _Gathered:
 
 
 def _attention(
-    node: Node, layers: tuple[KVLayerSpec, ...], operands: list[Array], weights: list[Array], pages: Pages, memory: Memory
+    node: Node,
+    layers: tuple[KVLayerSpec, ...],
+    operands: list[Array],
+    weights: list[Array],
+    pages: Pages,
+    memory: Memory,
 ) -> tuple[tuple[Array, ...], Pages]:
     """Attention over the pages that the step names, and the pages with those it wrote replaced."""
     layer = layers[int(node.attrs["layer"])]  # type: ignore[arg-type]  # an integer, by the op's schema

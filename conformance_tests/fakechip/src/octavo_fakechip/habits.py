@@ -7,6 +7,8 @@ from octavo.quant import FORMATS
 
 NAME = "fakechip"
 VERSION = "0.1.0"
+TARGET = "fakechip-1"
+"""The kind of device there is, as programs are compiled for it where there is none."""
 
 BLOCK = 64
 """Tokens of a KV block; it has no other."""
@@ -27,6 +29,7 @@ CAPABILITIES = Capabilities(
     weight_formats=frozenset(FORMATS),
     block_sizes=(BLOCK,),
     attention=frozenset({"window", "softcap", "sinks"}),
+    targets=(TARGET,),
 )
 LIMITS = Limits(
     max_rows=VOLUME // BLOCK, max_tokens=512, max_volume=VOLUME, prefill_xor_decode=True, max_prefill_rows=1
@@ -42,13 +45,12 @@ def shapes(rows: int, tokens: int, context: int) -> BucketPolicy:
     """The programs for steps of up to ``rows`` decodes, or one prompt chunk of up to ``tokens``.
 
     Padding must not take a program beyond `VOLUME`, so rounding both sizes up to powers of two will not do near it.
-    For each number of blocks there is the program with the most rows it allows; the powers of two fill the rest.
+    For each number of rows there is the program with the most blocks it allows; the powers of two fill the rest.
     """
     most = -(-context // BLOCK)
     blocks = powers_up_to(most)
-    frontier = [(min(rows, VOLUME // BLOCK // b), b) for b in range(1, most + 1)]
-    decodes = {r: b for r, b in frontier}  # the most blocks for each number of rows
-    grid = {(r, b) for r in powers_up_to(rows) for b in blocks if r * b * BLOCK <= VOLUME} | set(decodes.items())
+    frontier = {min(rows, VOLUME // BLOCK // b): b for b in range(1, most + 1)}  # of equal rows the most blocks
+    grid = {(r, b) for r in powers_up_to(rows) for b in blocks if r * b * BLOCK <= VOLUME} | set(frontier.items())
     chunks = [(t, s, b) for t in powers_up_to(tokens, start=16) for s in {1, min(SCORED, t)} for b in blocks]
     explicit = [Bucket(r, r, r, b) for r, b in grid] + [Bucket(t, 1, s, b) for t, s, b in chunks]
     return BucketPolicy(explicit=tuple(sorted(set(explicit))))

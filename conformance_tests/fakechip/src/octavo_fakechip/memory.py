@@ -75,7 +75,8 @@ class Memory:
 
     def download(self, buffer: DeviceBuffer, dtype: npt.DTypeLike = np.float32) -> Array:
         """A host copy of what a buffer holds."""
-        return (buffer.cells(self) ^ self._key).view(dtype)
+        plain: Array = (buffer.cells(self) ^ self._key).view(dtype)
+        return plain
 
 
 def size_on_chip(shape: tuple[int, ...]) -> int:

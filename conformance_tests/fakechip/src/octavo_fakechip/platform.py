@@ -19,6 +19,7 @@ from octavo.platform import (
 from octavo.platform import Settings as Preferences
 from octavo_fakechip.chip import FakeChip
 from octavo_fakechip.habits import CAPABILITIES, LIMITS, NAME, VERSION, shapes
+from octavo_fakechip.offline import OfflineCompiler
 from octavo_fakechip.settings import Settings
 
 _CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
@@ -52,4 +53,5 @@ class FakeChipPlatform:
 
     def open(self, rank: Rank) -> Device:
         """See `Platform.open`."""
-        return FakeChip(self._settings or Settings.from_environment())
+        settings = self._settings or Settings.from_environment()
+        return OfflineCompiler(settings, rank) if rank.target is not None else FakeChip(settings, rank)

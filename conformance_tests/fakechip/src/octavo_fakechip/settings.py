@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from octavo.errors import PlatformError
 from octavo_fakechip.faults import Fault
+from octavo_fakechip.habits import VERSION
 
 VARIABLE = "OCTAVO_FAKECHIP"
-_KEYS = "memory, delay, compile and fault"
+_KEYS = "memory, delay, compile, compiler and fault"
 _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30}
 
 
@@ -23,6 +24,8 @@ class Settings:
     """Seconds that a program waits in the queue, at most."""
     compile_seconds: float = 0.0
     """Seconds that a compilation takes."""
+    compiler: str = VERSION
+    """Version of the compiler; programs of all of them run."""
     faults: tuple[Fault, ...] = field(default=())
 
     @classmethod
@@ -33,7 +36,8 @@ class Settings:
     @classmethod
     def parse(cls, text: str) -> Settings:
         """The settings that ``text`` stands for: ``key=value``, with commas between. Raises PlatformError."""
-        memory, delay, compile_seconds, faults = cls.memory, cls.delay, cls.compile_seconds, []
+        memory, delay, compile_seconds, compiler = cls.memory, cls.delay, cls.compile_seconds, cls.compiler
+        faults: list[Fault] = []
         for part in filter(None, text.split(",")):
             key, _, value = part.strip().partition("=")
             try:
@@ -44,10 +48,12 @@ class Settings:
                     delay = float(value)
                 elif key == "compile":
                     compile_seconds = float(value)
+                elif key == "compiler":
+                    compiler = value
                 elif key == "fault":
                     faults.append(Fault.parse(value))
                 else:
                     raise ValueError(f"it has {_KEYS}, not {key!r}")
             except ValueError as error:
                 raise PlatformError(f"{VARIABLE}: {part.strip()!r} cannot be used: {error}") from error
-        return cls(memory, delay, compile_seconds, tuple(faults))
+        return cls(memory, delay, compile_seconds, compiler, tuple(faults))

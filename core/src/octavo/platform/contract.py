@@ -10,7 +10,7 @@ The order of calls, each in its process and none skipped but where it says so:
     any process, any number of times ``info``, ``probe``, ``capabilities``, ``negotiate``: quick, and no vendor SDK
                                      is imported
     the process that serves, once    ``open``, then on its device ``memory``, ``load``, ``compile`` for each bucket,
-    for each rank                    ``memory`` again, ``allocate_kv``, ``sampler``
+    for each rank                    ``memory`` again, ``kv_block_bytes``, ``allocate_kv``, ``sampler``
     while serving                    ``submit`` and ``collect``, over and over; ``health`` after a step that raised
     at the end                       `KVStore.close`, `Device.close`; after a failed start `Device.close` alone
     ahead of time, with no device    ``open`` with a `Rank.target`, ``load``, ``compile`` for each bucket, ``close``;
@@ -202,6 +202,11 @@ class Device(Protocol):
         UnsupportedFeature naming the node or format that it cannot run (it must never run one wrong),
         DeviceOutOfMemory, or what the store raises. After an ArtifactMissing core goes on to the next bucket, to name
         all that are missing.
+        """
+
+    def kv_block_bytes(self, layout: KVLayout) -> int:
+        """What one more block of the pool takes of `memory`, padding, scales and spare copies included; core sizes the
+        pool by it. `KVLayout.block_bytes` where a device keeps nothing but the values.
         """
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> KVStore:

@@ -25,6 +25,6 @@ class KVLayout:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block over all slots, keys and values; core sizes the pool by it."""
+        """Bytes of the numbers in one block, keys and values over all slots; see `Device.kv_block_bytes`."""
         element = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}[self.dtype]
         return 2 * self.slots * self.block_size * self.kv_heads * self.head_dim * element

@@ -67,6 +67,10 @@ class CpuDevice:
         """See `Device.compile`. Plans run steps of any size: the only bucket is the unbounded one."""
         return NativeExecutable(self._library, self._pool, self._kernels, graph, lower(graph), weights, self._forks)
 
+    def kv_block_bytes(self, layout: KVLayout) -> int:
+        """Nothing but the values."""
+        return layout.block_bytes
+
     def allocate_kv(self, layout: KVLayout, blocks: int) -> NativeKVStore:
         """See `Device.allocate_kv`."""
         return NativeKVStore(self._library, layout, blocks)
