@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
+from chip_server import OCTAVO, Server, Start
 from models.tiny import VOCAB, tiny_checkpoint
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-OCTAVO = [sys.executable, "-m", "octavo.cli.main"]
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that another test compiled are not found."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 @pytest.fixture(scope="session", params=["llama", "mistral"])
@@ -37,34 +38,8 @@ def _with_tokenizer(folder: Path) -> Path:
     return folder
 
 
-@dataclass
-class Server:
-    """A running ``octavo serve``."""
-
-    url: str
-    process: subprocess.Popen[str]
-
-    def complete(self, prompt: list[int], **fields: object) -> httpx.Response:
-        """One greedy completion of twelve tokens."""
-        body = {"prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
-        return httpx.post(f"{self.url}/completions", json=body | fields, timeout=60)
-
-    def health(self) -> int:
-        """The status of /health."""
-        return httpx.get(self.url.removesuffix("/v1") + "/health", timeout=20).status_code
-
-    def stop(self) -> tuple[int, str]:
-        """SIGTERM; (status, what it had written to stderr)."""
-        self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
-
-
-Start = Callable[..., Server]
-
-
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Start]:
+def serve() -> Iterator[Start]:
     """Starts servers, and ends those that still run."""
     running: list[subprocess.Popen[str]] = []
 
@@ -74,7 +49,7 @@ def serve(tmp_path: Path) -> Iterator[Start]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "OCTAVO_FAKECHIP": chip, "XDG_CACHE_HOME": str(tmp_path)},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "OCTAVO_FAKECHIP": chip},
         )
         running.append(process)
         assert process.stdout is not None and process.stderr is not None
