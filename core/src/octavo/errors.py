@@ -84,12 +84,13 @@ class ArtifactError(PlatformError):
 class ArtifactMissing(ArtifactError):
     """An artifact is needed that is not there, or cannot be used, where nothing may be compiled.
 
-    ``key`` is the id of its `octavo.platform.ArtifactKey`.
+    ``key`` is the id of its `octavo.platform.ArtifactKey`, ``device`` the kind of device it is for.
     """
 
-    def __init__(self, message: str, *, key: str = "") -> None:
+    def __init__(self, message: str, *, key: str = "", device: str = "") -> None:
         super().__init__(message)
         self.key = key
+        self.device = device
 
 
 class GraphError(OctavoError):

@@ -40,11 +40,12 @@ class Native:
         self.device = CpuDevice(load(), lambda: MemoryReport(free, free), Threads(threads, (), 1), kernels)
         weights = {name: model.checkpoint.tensor(name) for name in self.graph.weights}
         handle = self.device.load(self.graph, weights, ignore)
-        self.executable: NativeExecutable = self.device.compile(self.graph, Bucket(), handle)
+        heads, dim = self.graph.kv[0].kv_heads, self.graph.kv[0].head_dim
+        self.layout = KVLayout(BLOCK, self.graph.kv_slots, heads, dim, "bf16")
+        self.executable: NativeExecutable = self.device.compile(self.graph, Bucket(), handle, self.layout)
 
     def store(self, blocks: int = 400) -> NativeKVStore:
-        heads, dim = self.graph.kv[0].kv_heads, self.graph.kv[0].head_dim
-        return self.device.allocate_kv(KVLayout(BLOCK, self.graph.kv_slots, heads, dim, "bf16"), blocks)
+        return self.device.allocate_kv(self.layout, blocks)
 
     def logits(self, tokens: Sequence[int], chunks: Sequence[int] = ()) -> npt.NDArray[np.float32]:
         """The logits at every position, computed in chunks of these sizes (and the rest)."""

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from octavo import __version__, env
-from octavo.cli import bench, platforms, serve
+from octavo.cli import artifacts, bench, platforms, serve
 from octavo.cli.chat import DEFAULT_URL, chat
+from octavo.cli.compile import compile_model
 from octavo.errors import OctavoError
 
 app = typer.Typer(
@@ -22,6 +23,8 @@ app = typer.Typer(
     help="Octavo serves large language models on any accelerator.",
 )
 app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
+app.command("compile")(compile_model)
+app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(platforms.app, name="platforms")
 app.add_typer(bench.app, name="bench")
 

@@ -47,6 +47,7 @@ def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platfo
         "activations, KV cache": f"{', '.join(can.dtypes)}; {', '.join(can.kv_dtypes)}",
         "attention": ", ".join(["causal", *sorted(can.attention)]),
         "block sizes": ", ".join(map(str, can.block_sizes)),
+        "compiles ahead for": ", ".join(can.targets) or "nothing: it compiles on the device that serves",
         **report,
     }
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

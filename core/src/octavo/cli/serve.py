@@ -49,6 +49,12 @@ def serve(
     scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs",
     max_waiting: Annotated[int | None, typer.Option(help="Most requests that may wait; more are answered 429.")] = None,
     threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None,
+    artifacts: Annotated[
+        Path | None, typer.Option(help="Folder of compiled artifacts, in place of the user's cache.")
+    ] = None,
+    require_artifacts: Annotated[
+        bool, typer.Option("--require-artifacts", help="Refuse to start if anything would have to be compiled first.")
+    ] = False,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
@@ -77,6 +83,8 @@ def serve(
         scheduling_policy=_policy(scheduling_policy),
         max_waiting=max_waiting,
         threads=threads,
+        artifacts=artifacts,
+        require_artifacts=require_artifacts,
         served_model_names=tuple(served_model_name or ()),
         chat_template=_read_template(chat_template),
         step_timeout=step_timeout,

@@ -6,12 +6,14 @@ import shlex
 from pathlib import Path
 
 from octavo import env
-from octavo.config import EngineConfig, flag
+from octavo.config import DTYPES, EngineConfig, flag
 from octavo.errors import ArtifactMissing
-from octavo.platform import ArtifactPolicy, ArtifactStore
+from octavo.platform import ArtifactPolicy, ArtifactStore, Platform
 
 LIMIT = 64 << 30
 """Bytes that the user's own cache may hold: a few large models. A folder that somebody names has no limit."""
+
+_TYPED = {name: typed for typed, name in [*DTYPES.items()][::-1] if name is not None}  # f32: float32
 
 
 def user_store(folder: Path | None = None, policy: ArtifactPolicy = ArtifactPolicy.USE) -> ArtifactStore:
@@ -31,18 +33,25 @@ def engine_store(config: EngineConfig) -> ArtifactStore:
     return user_store(config.artifacts, ArtifactPolicy.REQUIRE if config.require_artifacts else ArtifactPolicy.USE)
 
 
-def all_missing(error: ArtifactMissing, config: EngineConfig, platform: str, folder: Path | None) -> ArtifactMissing:
-    """The error with the command that makes what is missing."""
+def compiled_store(folder: Path) -> ArtifactStore:
+    """The store that ``octavo compile`` fills, for whoever serves from it."""
+    digests = env.cache_folder() / "digests"
+    return ArtifactStore(folder, policy=ArtifactPolicy.MAKE, private=False, digests=digests)
+
+
+def all_missing(
+    error: ArtifactMissing, config: EngineConfig, platform: Platform, folder: Path | None
+) -> ArtifactMissing:
+    """The error, with the command that makes what is missing."""
+    name, targets = platform.info.name, platform.capabilities().targets
+    words = ["octavo", "compile" if targets else "serve", config.model, "--platform", name]
+    words += ["--target", error.device] if error.device in targets[1:] else []
+    for setting, value in vars(config.settings).items():
+        if value is not None and setting != "memory_utilization":  # which changes no program
+            words += [flag(setting), _TYPED.get(value, str(value))]
+    words += ["--out" if targets else "--artifacts", str(folder)]
     return ArtifactMissing(
-        f"{error}; make what is missing: {compile_command(config, platform, folder)} "
-        "(or serve without --require-artifacts)"
+        f"{error}; make what is missing: {shlex.join(words)} (or serve without --require-artifacts)",
+        key=error.key,
+        device=error.device,
     )
-
-
-def compile_command(config: EngineConfig, platform: str, folder: Path | None) -> str:
-    """The ``octavo compile`` command for what an engine of this configuration needs."""
-    words = ["octavo", "compile", config.model, "--platform", platform]
-    for name, value in vars(config.settings).items():
-        if value is not None and name != "memory_utilization":  # which changes no program
-            words += [flag(name), str(value)]
-    return shlex.join([*words, "--out", str(folder)])

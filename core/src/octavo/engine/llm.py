@@ -92,6 +92,8 @@ class LLM:
         tensor_parallel_size: int = 1,
         num_kv_blocks: int | None = None,
         threads: int | None = None,
+        artifacts: str | Path | None = None,
+        require_artifacts: bool = False,
         seed: int = 0,
         **unbuilt: Any,
     ) -> None:
@@ -114,6 +116,8 @@ class LLM:
             enable_prefix_caching=enable_prefix_caching,
             num_kv_blocks=num_kv_blocks,
             threads=threads,
+            artifacts=None if artifacts is None else Path(artifacts),
+            require_artifacts=require_artifacts,
             seed=seed,
         )
         with startup_progress() as progress:

@@ -68,7 +68,7 @@ def start(config: EngineConfig, progress: Progress) -> Started:
         return _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
     except ArtifactMissing as error:
         device.close()
-        raise all_missing(error, config, platform.info.name, artifacts.folder) from error
+        raise all_missing(error, config, platform, artifacts.folder) from error
     except BaseException:
         device.close()
         raise

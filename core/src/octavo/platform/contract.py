@@ -14,7 +14,7 @@ The order of calls, each in its process and none skipped but where it says so:
     while serving                    ``submit`` and ``collect``, over and over; ``health`` after a step that raised
     at the end                       `KVStore.close`, `Device.close`; after a failed start `Device.close` alone
     ahead of time, with no device    ``open`` with a `Rank.target`, ``load``, ``compile`` for each bucket, ``close``;
-                                     what counts is what that leaves in `Rank.artifacts`
+                                     what counts is what that leaves in `Rank.artifacts`, and no executable is run
     ===============================  =============================================================================
 
 Calls on one device and on what it made never overlap, but they may come from different threads: a device is opened in
@@ -53,7 +53,7 @@ class Rank:
     ``device`` is an index into `Probe.devices`. ``threads`` is how many of the host's cores the device may keep busy;
     ``None`` leaves that to the platform. ``artifacts`` is where the device finds, and keeps, what it compiles or packs;
     the default keeps nothing. ``target`` is set where core compiles ahead of time: one of `Capabilities.targets`, the
-    kind of device to compile for. No device is there then, and none may be touched.
+    kind of device to compile for (and the ``device`` of the artifact keys). No device is there then, none is touched.
     """
 
     index: int = 0

@@ -179,6 +179,13 @@ def _warn_of_passed_over(everything: Iterable[Found], chosen: str) -> None:
             )  # fmt: skip
 
 
+def select_compiler(found: Iterable[Found], name: str | None = None) -> Platform:
+    """The platform to compile with: the named one, whether or not this machine could run it; else as `select`."""
+    everything = list(found)
+    chosen = next((f.platform for f in everything if f.name == name and f.platform is not None), None)
+    return chosen if chosen is not None else select(everything, name)
+
+
 def _named(everything: list[Found], name: str) -> Platform:
     matches = sorted((f for f in everything if f.name == name), key=lambda f: f.platform is None)
     if not matches:

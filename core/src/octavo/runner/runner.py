@@ -75,15 +75,16 @@ def load_runner(
     """
     fused = fuse(graph)
     handle = device.load(fused, weights, progress, files)
-    executables, missing = {}, []
+    executables: dict[Bucket, Executable] = {}
+    missing: list[ArtifactMissing] = []
     for done, bucket in enumerate(buckets):
         progress("compiling", done, len(buckets))
         try:
             executables[bucket] = device.compile(fused, bucket, handle, layout)
         except ArtifactMissing as error:
-            missing.append(str(error))
+            missing.append(error)
     if missing:
-        raise ArtifactMissing("; ".join(missing))
+        raise ArtifactMissing("; ".join(map(str, missing)), key=missing[0].key, device=missing[0].device)
     progress("compiling", len(buckets), len(buckets))
     return executables, fused
 

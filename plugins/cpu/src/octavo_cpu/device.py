@@ -11,6 +11,7 @@ import numpy as np
 
 from octavo.graph import Graph
 from octavo.platform import (
+    ArtifactStore,
     Bucket,
     Communicator,
     KVLayout,
@@ -22,20 +23,19 @@ from octavo.platform import (
 )
 from octavo.quant import WeightTensor
 from octavo_cpu.binding import pointer
-from octavo_cpu.cache import PackedCache, default_folder
 from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import lower
 from octavo_cpu.machine import measure_ceilings, processor_name
 from octavo_cpu.threads import ForkGuard, Threads
-from octavo_cpu.weights import Cached, NativeWeights, load_weights
+from octavo_cpu.weights import NativeWeights, load_weights
 
 
 class CpuDevice:
     """Meets `octavo.platform.Device`.
 
-    ``kernels`` names an instruction set; empty takes the best the processor has. Packed weights are cached below
-    ``cache_folder``, by default the user's own.
+    ``kernels`` names an instruction set; empty takes the best the processor has. Packed weights are kept in
+    ``artifacts``, by default nowhere.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class CpuDevice:
         memory: Callable[[], MemoryReport],
         threads: Threads,
         kernels: str = "",
-        cache_folder: Path | None = None,
+        artifacts: ArtifactStore | None = None,
     ) -> None:
         self.memory = memory
         self.threads = threads
         self._library = library
         self._kernels = kernels
-        self._cache_folder = cache_folder or default_folder()
+        self._artifacts = artifacts or ArtifactStore()
         self._forks = ForkGuard()
         cores = np.array(threads.cores, np.int32)
         self._pool: Any = library.octavo_pool_new(threads.count, pointer(cores), len(cores))
@@ -58,10 +58,9 @@ class CpuDevice:
     def load(
         self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress, files: Sequence[Path] = ()
     ) -> NativeWeights:
-        """See `Device.load`. What is packed from files is cached; see `octavo_cpu.cache`."""
-        folder, threads = self._cache_folder, self.threads.count
-        cached = Cached(PackedCache(folder / "packed", threads), files, folder / "digests", threads) if files else None
-        return load_weights(self._library, self._pool, graph, weights, self.memory().free, progress, cached)
+        """See `Device.load`. What is packed from files is kept."""
+        free, threads = self.memory().free, self.threads.count
+        return load_weights(self._library, self._pool, graph, weights, free, progress, self._artifacts, files, threads)
 
     def compile(self, graph: Graph, bucket: Bucket, weights: NativeWeights, layout: KVLayout) -> NativeExecutable:
         """See `Device.compile`. Plans run steps of any size: the only bucket is the unbounded one."""
@@ -97,7 +96,7 @@ class CpuDevice:
             "int8 peak": f"{ceilings.int8_operations / 1e9:,.0f} Gop/s, measured: for quantized weights",
             "bf16 peak": f"{ceilings.bf16_operations / 1e9:,.0f} Gop/s, measured: for bf16 weights and attention",
             "activations": "int8 in groups of 32 for quantized weights, bf16 for bf16, float32 for the rest",
-            "packed weights": f"cached in {self._cache_folder / 'packed'}",
+            "packed weights": f"kept in {self._artifacts.folder}" if self._artifacts.folder else "not kept",
         }
 
     def health(self) -> str | None:

@@ -24,6 +24,7 @@ from octavo.platform import (
 from octavo_cpu.binding import FORMATS, load
 from octavo_cpu.device import CpuDevice
 from octavo_cpu.threads import choose_threads
+from octavo_cpu.weights import TARGET
 
 CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
 
@@ -49,6 +50,7 @@ CAPABILITIES = Capabilities(
     block_sizes=(16, 32, 64, 128),
     head_dims=tuple(range(16, 513, 16)),
     attention=frozenset({"window", "softcap", "sinks"}),
+    targets=(TARGET,),
 )
 
 DEFAULTS = Settings(max_num_seqs=64, memory_utilization=0.5)
@@ -81,5 +83,7 @@ class CpuPlatform:
         return negotiate_by_declaration(request, "cpu", CAPABILITIES, Limits(), DEFAULTS)
 
     def open(self, rank: Rank) -> Device:
-        """See `Platform.open`. ConfigError for more threads than there are cores."""
-        return CpuDevice(load(), host_memory, choose_threads(rank.threads))
+        """See `Platform.open`. ConfigError for more threads than there are cores. Packing, all that is done ahead of
+        time, takes the host's processors as well.
+        """
+        return CpuDevice(load(), host_memory, choose_threads(rank.threads), artifacts=rank.artifacts)

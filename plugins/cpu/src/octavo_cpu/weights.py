@@ -12,24 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.graph import Graph
-from octavo.platform import DeviceOutOfMemory, Progress
+from octavo.platform import ArtifactKey, ArtifactStore, ArtifactWriter, DeviceOutOfMemory, Progress
 from octavo.quant import WeightTensor, dequantise
 from octavo_cpu.binding import FORMATS, aligned, pointer
-from octavo_cpu.cache import InMemory, PackedCache, Writer
-from octavo_cpu.digests import content_key
 
 LAYOUT = 1
-"""Version of the packed layout (``csrc/pack.h``); a change raises it, so that no cache of the old one is used."""
+"""Version of the packed layout (``csrc/pack.h``); a change raises it, so that no artifact of the old one is used. The
+kernels of all instruction sets read the same layout."""
 
-
-@dataclass(frozen=True)
-class Cached:
-    """Where packed weights are kept: the cache, the checkpoint's ``files``, the folder that remembers their digests."""
-
-    cache: PackedCache
-    files: Sequence[Path]
-    digests: Path
-    threads: int
+TARGET = "any"
+"""The kind of device that packed weights are for."""
 
 
 @dataclass
@@ -64,11 +56,14 @@ def load_weights(
     tensors: Mapping[str, WeightTensor],
     free: int,
     progress: Progress,
-    cached: Cached | None,
+    artifacts: ArtifactStore,
+    files: Sequence[Path],
+    threads: int,
 ) -> NativeWeights:
-    """The graph's weights: matrices packed on all threads of ``pool``, or mapped from the cache.
+    """The graph's weights: matrices packed on all threads of ``pool``, or mapped from what was packed before.
 
-    Raises DeviceOutOfMemory, before anything is read, if the packed matrices need more than ``free`` bytes.
+    What is packed from ``files`` is kept in ``artifacts``. Raises DeviceOutOfMemory, before anything is read, if the
+    packed matrices need more than ``free`` bytes.
     """
     needed = packed_bytes(library, graph)
     if needed > free:
@@ -78,18 +73,16 @@ def load_weights(
         )
     matrices = matrix_names(graph)
 
-    def build(writer: Writer) -> None:
+    def build(writer: ArtifactWriter) -> None:
         for done, name in enumerate(matrices):
             progress("packing weights", done, len(matrices))
             writer.add(name, _pack(library, pool, graph, name, tensors[name]))
         progress("packing weights", len(matrices), len(matrices))
 
-    if cached is None:
-        memory = InMemory()
-        build(memory)
-        packed: Mapping[str, npt.NDArray[np.uint8]] = memory.arrays
-    else:
-        packed = cached.cache.open(_key(graph, cached), needed, len(matrices), build).arrays
+    # Weights that come from no file have no name to be found by: a store of its own, without a folder, keeps nothing.
+    store = artifacts if files else ArtifactStore()
+    checkpoint = store.digest(files, threads=threads)
+    packed = store.open(artifact_key(graph, checkpoint), build, nbytes=needed, threads=threads).arrays
     loaded = NativeWeights(packed)
     tables = {n.weights[0] for n in graph.nodes if n.op == "embed"}
     for name in graph.weights:
@@ -100,13 +93,16 @@ def load_weights(
     return loaded
 
 
-def _key(graph: Graph, cached: Cached) -> str:
+def artifact_key(graph: Graph, checkpoint: str) -> ArtifactKey:
     """Names the packed matrices of this graph, made from these files in this layout."""
-    facts = [
-        f"layout {LAYOUT}",
-        *(f"{n} {graph.weights[n].format} {graph.weights[n].shape}" for n in matrix_names(graph)),
-    ]
-    return content_key(cached.files, facts, cached.digests, cached.threads)
+    return ArtifactKey.for_graph(
+        graph,
+        kind="packed weights",
+        platform="cpu",
+        device=TARGET,
+        compiler=f"octavo-cpu, layout {LAYOUT}",
+        checkpoint=checkpoint,
+    )
 
 
 def _pack(library: ctypes.CDLL, pool: Any, graph: Graph, name: str, tensor: WeightTensor) -> npt.NDArray[np.uint8]:

@@ -171,50 +171,59 @@ def map_entry(descriptor: int, threads: int) -> tuple[Index, dict[str, Array]]:
     them in memory. Raises Damaged or Incompatible.
     """
     mapped = _map(descriptor)
-    index = _index(mapped)
+    index = check_content(mapped, threads)
     whole = np.frombuffer(mapped, np.uint8)
+    return index, {entry.name: _bytes_of(whole, entry).view(entry.dtype).reshape(entry.shape) for entry in index.arrays}
 
-    def bytes_of(entry: ArrayEntry) -> npt.NDArray[np.uint8]:
-        return whole[entry.offset : entry.offset + entry.bytes]
 
+def check_content(content: memoryview, threads: int) -> Index:
+    """The index of a file's whole content, every byte of which was compared. Raises Damaged or Incompatible."""
+    index = _index(content)
+    whole = np.frombuffer(content, np.uint8)
     with ThreadPoolExecutor(threads) as workers:
-        checksums = workers.map(lambda entry: zlib.crc32(bytes_of(entry).data), index.arrays)
+        checksums = workers.map(lambda entry: zlib.crc32(_bytes_of(whole, entry).data), index.arrays)
         for entry, checksum in zip(index.arrays, checksums, strict=True):
             if checksum != entry.checksum:
                 raise Damaged(f"does not hold what was written for {entry.name}")
-    return index, {entry.name: bytes_of(entry).view(entry.dtype).reshape(entry.shape) for entry in index.arrays}
+    return index
 
 
-def _map(descriptor: int) -> mmap.mmap:
+def _bytes_of(whole: npt.NDArray[np.uint8], entry: ArrayEntry) -> npt.NDArray[np.uint8]:
+    return whole[entry.offset : entry.offset + entry.bytes]
+
+
+def _map(descriptor: int) -> memoryview:
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         raise Damaged("is no regular file")
     if facts.st_mode & stat.S_IWOTH:
         raise Damaged("may be written by anybody, so it cannot be trusted (chmod o-w)")
-    if facts.st_size < PAGE:
-        raise Damaged(f"has {facts.st_size} bytes and no header")
-    return mmap.mmap(descriptor, facts.st_size, access=mmap.ACCESS_READ)
+    if facts.st_size == 0:  # which cannot be mapped
+        return memoryview(b"")
+    return memoryview(mmap.mmap(descriptor, facts.st_size, access=mmap.ACCESS_READ))
 
 
-def _index(mapped: mmap.mmap) -> Index:
-    header = mapped[: _HEADER.size]
+def _index(content: memoryview) -> Index:
+    if len(content) < PAGE:
+        raise Damaged(f"has {len(content)} bytes and no header")
+    header = content[: _HEADER.size]
     magic, version, start, length, size, checksum = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise Damaged("is no artifact, or its writing was cut short")
-    if (zlib.crc32(header),) != _CHECKSUM.unpack_from(mapped, _HEADER.size):
+    if (zlib.crc32(header),) != _CHECKSUM.unpack_from(content, _HEADER.size):
         raise Damaged("has a damaged header")
     if version != _VERSION:
         raise Incompatible(f"is of version {version} of the file format, not {_VERSION}")
-    if size != len(mapped):
-        raise Damaged(f"has {len(mapped)} bytes of {size}")
-    index = mapped[start : start + length]
+    if size != len(content):
+        raise Damaged(f"has {len(content)} bytes of {size}")
+    index = bytes(content[start : start + length])
     if zlib.crc32(index) != checksum:
         raise Damaged("has a damaged index")
     try:
-        content = json.loads(index)
-        arrays = tuple(ArrayEntry(**{**raw, "shape": tuple(raw["shape"])}) for raw in content["arrays"])
-        notes = {str(name): str(value) for name, value in content["notes"].items()}
-        key = ArtifactKey.from_dict(content["key"])
+        told = json.loads(index)
+        arrays = tuple(ArrayEntry(**{**raw, "shape": tuple(raw["shape"])}) for raw in told["arrays"])
+        notes = {str(name): str(value) for name, value in told["notes"].items()}
+        key = ArtifactKey.from_dict(told["key"])
         whole = all(_fits(entry, start) for entry in arrays) and len({entry.name for entry in arrays}) == len(arrays)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(f"has an index that makes no sense: {error}") from error

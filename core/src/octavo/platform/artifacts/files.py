@@ -48,10 +48,14 @@ def used(paths: Iterable[Path]) -> Iterator[tuple[int, int, Path]]:
 
 
 def can_write(folder: Path) -> bool:
-    """Whether files may be made in the folder, or it may be made itself. False on a read-only mount, also for root."""
+    """Whether files may be made in the folder, or it may be made itself. False on a read-only mount, also for root.
+
+    True where no folder can be: trying then says why.
+    """
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    return os.access(folder, os.W_OK | os.X_OK)
+    effective = os.access in os.supports_effective_ids
+    return not folder.is_dir() or os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
 
 
 def make_folder(folder: Path, *, private: bool) -> None:
@@ -86,8 +90,10 @@ def lock(folder: Path, key: str, *, wait: bool = True) -> Iterator[None]:
                 _logger.info("another process makes the same artifact; waiting for it")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(descriptor, path):  # else whoever had it took the file away with it
-                yield
-                path.unlink(missing_ok=True)
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
                 return
         finally:
             os.close(descriptor)
@@ -110,7 +116,7 @@ def publishing(path: Path, nbytes: int, *, private: bool) -> Iterator[int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, 0o600 if private else 0o644)
     try:
-        if hasattr(os, "posix_fallocate"):  # not on macOS
+        if nbytes and hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(descriptor, 0, nbytes)
         yield descriptor
         temporary.replace(path)

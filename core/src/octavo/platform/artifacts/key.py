@@ -146,10 +146,22 @@ class ArtifactKey:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"this is no artifact key: {error}") from error
-        texts = [value for name, value in key.to_dict().items() if name not in _NOT_TEXT]
-        if not all(isinstance(text, str) for text in (*texts, *key.formats, *key.options.values())):
-            raise ValueError("this is no artifact key: a text in it is none")
+        if not key._sound or key.to_dict() != raw:
+            raise ValueError("this is no artifact key: a value in it is of another kind")
         return key
+
+    @property
+    def _sound(self) -> bool:
+        """Whether every value is of its kind; only one that was read from somewhere may not be."""
+        texts: list[object] = [value for name, value in self.to_dict().items() if name not in _NOT_TEXT]
+        sizes: list[object] = [size for size in self.bucket or () if size is not None]
+        if self.layout is not None:
+            *numbers, dtype = asdict(self.layout).values()
+            sizes, texts = [*sizes, *numbers], [*texts, dtype]
+        texts += [*self.formats, *self.options, *self.options.values()]
+        mesh: list[object] = [*self.mesh]
+        sizes += mesh
+        return len(mesh) == 2 and all(isinstance(t, str) for t in texts) and all(isinstance(n, int) for n in sizes)
 
     def differences(self, other: ArtifactKey) -> list[str]:
         """``field: mine, not the other's`` for each field that differs."""

@@ -95,7 +95,7 @@ class ArtifactStore:
         self.opened: list[tuple[ArtifactKey, Path | None, bool]] = []
         """(key, file, whether it was made here) of each artifact asked for so far; core reports them."""
         self._writable = writable
-        self._private = private
+        self.private = private
         self._digests = digests
         self._told = False  # that the folder is read-only
 
@@ -109,7 +109,7 @@ class ArtifactStore:
         found, why = self._find(key, threads)
         if found is None or (found.verdict is Verdict.STALE and self.policy is ArtifactPolicy.MAKE):
             if self.policy is ArtifactPolicy.REQUIRE:
-                raise ArtifactMissing(f"{key}: {why}", key=key.id)
+                raise ArtifactMissing(f"{key}: {why}", key=key.id, device=key.device)
             found = self._make(key, build, nbytes, threads)
         elif found.verdict is Verdict.STALE:
             _logger.warning(
@@ -169,7 +169,7 @@ class ArtifactStore:
         try:
             with files.reading(path) as descriptor:
                 index, arrays = map_entry(descriptor, threads)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None, ""
         except Damaged as error:
             return None, _unusable(path, Verdict.DAMAGED, str(error), told=told)
@@ -215,7 +215,7 @@ class ArtifactStore:
     def _publish(self, key: ArtifactKey, build: Build, nbytes: int, threads: int) -> Artifact:
         """Make a file and map it, unless another process has done so meanwhile. OSError or NoRoom."""
         assert self.folder is not None
-        files.make_folder(self.folder, private=self._private)
+        files.make_folder(self.folder, private=self.private)
         path = files.entry_path(self.folder, key.id)
         with files.lock(self.folder, key.id):
             found, _ = self._read(path, key, threads, told=True)
@@ -223,7 +223,7 @@ class ArtifactStore:
                 return found
             files.clear_unfinished(self.folder, but=key.id)
             files.make_room(self.folder, nbytes + 2 * PAGE, self.limit, keep=path)
-            with files.publishing(path, nbytes + 2 * PAGE, private=self._private) as descriptor:
+            with files.publishing(path, nbytes + 2 * PAGE, private=self.private) as descriptor:
                 writer = EntryWriter(descriptor)
                 build(writer)
                 length = writer.finish(key)

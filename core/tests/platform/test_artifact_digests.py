@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from octavo_cpu import digests
-from octavo_cpu.digests import content_key, file_digest
+from octavo.platform import ArtifactStore
+from octavo.platform.artifacts import digests
+from octavo.platform.artifacts.digests import content_digest, file_digest
 
 
 @pytest.fixture
@@ -107,18 +108,22 @@ def test_every_byte_and_the_length_count(tmp_path: Path, size: int, at: int, chu
             assert found != digest(data[:size], threads)
 
 
-def test_a_key_depends_on_contents_and_facts_and_on_nothing_else(tmp_path: Path) -> None:
+def test_the_digest_of_a_checkpoint_depends_on_contents_and_on_nothing_else(tmp_path: Path) -> None:
     one, two, copy = tmp_path / "one", tmp_path / "two", tmp_path / "copy"
     one.write_bytes(b"1")
     two.write_bytes(b"2")
     copy.write_bytes(b"1")
-    key = content_key([one, two], ["layout 1", "q4_k"], None, 1)
-    assert key == content_key([two, copy], ["layout 1", "q4_k"], None, 2)
-    others = [
-        content_key([one], ["layout 1", "q4_k"], None, 1),
-        content_key([one, two], ["layout 2", "q4_k"], None, 1),
-        content_key([one, two], ["layout 1", "q4", "_k"], None, 1),
-        content_key([one, two], ["q4_k", "layout 1"], None, 1),
-    ]
-    assert len({key, *others}) == 5
-    assert key.isalnum()
+    digest = content_digest([one, two], None, 1)
+    assert digest == content_digest([two, copy], None, 2) == ArtifactStore().digest([one, two])
+    others = [content_digest(files, None, 1) for files in ([], [one], [two], [one, one], [one, two, two])]
+    assert len({digest, *others}) == 6
+
+
+@pytest.mark.usefixtures("later")
+def test_a_store_remembers_digests_beside_itself_and_not_inside(tmp_path: Path, hashed: list[Path]) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"weights")
+    store = ArtifactStore(tmp_path / "store", digests=tmp_path / "digests", writable=False)
+    assert store.digest([path]) == store.digest([path], threads=2)
+    assert hashed == [path]
+    assert not (tmp_path / "store").exists()
