@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chip_server import OCTAVO, Server, Start
 from models.tiny import VOCAB, tiny_checkpoint
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 
@@ -34,6 +34,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _with_tokenizer(folder: Path) -> Path:
     backend = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCAB)}, unk_token="t0"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="t1", eos_token="t2").save_pretrained(folder)
     return folder
 
