@@ -97,3 +97,28 @@ def test_what_fails_at_the_start_is_one_line_with_sizes(llama: Path, chip: str, 
     )
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert re.search(says, done.stderr), done.stderr
+
+
+def test_programs_compiled_where_there_is_no_chip_are_all_that_serving_needs(
+    llama: Path, serve: Start, tmp_path: Path
+) -> None:
+    folder = tmp_path / "programs"
+    compiling = [*OCTAVO, "compile", str(llama), "--platform", "fakechip", "--max-model-len", "256"]
+    environment = {**os.environ, "OCTAVO_FAKECHIP": "fault=lost@open"}  # so that whoever opens the chip would know
+    for made in (r"^(\d+) of \1 artifacts made for fakechip \(fakechip-1\)", r"^0 of [1-9]\d* artifacts made"):
+        done = subprocess.run(
+            [*compiling, "--out", str(folder)], env=environment, capture_output=True, text=True, timeout=120, check=True
+        )
+        assert re.search(made, done.stdout, re.MULTILINE), done.stdout
+    for path in (*folder.iterdir(), folder):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    server = serve(llama, "fakechip", "--artifacts", str(folder), "--require-artifacts")
+    assert server.complete(PROMPTS[2]).status_code == 200
+    assert server.stop() == (0, "")
+    done = subprocess.run(
+        [*OCTAVO, "serve", str(llama), "--platform", "fakechip", "--port", "0", "--max-model-len", "512",
+         "--artifacts", str(folder), "--require-artifacts"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "octavo compile" in done.stderr and "--max-model-len 512" in done.stderr

@@ -18,7 +18,8 @@ The order of calls, each in its process and none skipped but where it says so:
     ===============================  =============================================================================
 
 Calls on one device and on what it made never overlap, but they may come from different threads: a device is opened in
-one and serves in another. An exception that is not an `octavo.errors.OctavoError` counts as a bug of the plugin; it is
+one and serves in another. What waits or computes for long must let Python's other threads run (release the GIL), or
+nobody can notice that it does not come back. An exception that is not an `octavo.errors.OctavoError` counts as a bug of the plugin; it is
 reported with its traceback.
 """
 
@@ -116,7 +117,7 @@ class Executable(Protocol):
 
         Core may submit a step before it has collected the one before. A step that raises, here or in `collect`, may
         have made its copies and written its own slots, and nothing else; its rows run again unless `Device.health` is
-        bad.
+        bad. DeviceOutOfMemory says that there was no room for this step, PlatformUnavailable that the device is lost.
         """
 
     def collect(self, ticket: Any) -> StepOutput:

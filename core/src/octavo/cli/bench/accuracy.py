@@ -122,7 +122,7 @@ def _shape(plan: Plan) -> tuple[int, Bucket]:
     sizes = {min(size for size in (most, b.tokens, b.samples) if size is not None) for b in buckets.buckets}
     for count in sorted(sizes, reverse=True):
         bucket = buckets.find(count, 1, count, -(-WINDOW // plan.block_size))
-        if bucket is not None and (count == most or count % plan.limits.chunk_multiple == 0):
+        if bucket is not None and count % plan.limits.chunk_multiple == 0:
             return count, bucket
     raise ConfigError(
         f"the platform has no shape for a sequence of {WINDOW} tokens (its largest: {buckets.buckets[-1]})"
