@@ -18,9 +18,9 @@ The order of calls, each in its process and none skipped but where it says so:
     ===============================  =============================================================================
 
 Calls on one device and on what it made never overlap, but they may come from different threads: a device is opened in
-one and serves in another. What waits or computes for long must let Python's other threads run (release the GIL), or
-nobody can notice that it does not come back. An exception that is not an `octavo.errors.OctavoError` counts as a bug of the plugin; it is
-reported with its traceback.
+one and serves in another. A call that waits or computes for long lets Python's other threads run (it releases the GIL),
+or nobody can notice that it does not come back. An exception that is not an `octavo.errors.OctavoError` counts as a bug
+of the plugin; it is reported with its traceback.
 """
 
 from __future__ import annotations
