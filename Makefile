@@ -18,7 +18,8 @@ ARGS ?=
 
 VENV := .venv
 TEST_VENV := .venv-test
-DISTRIBUTIONS := core/pyproject.toml plugins/cpu/pyproject.toml conformance_tests/pyproject.toml
+FAKECHIP := conformance_tests/fakechip
+DISTRIBUTIONS := core/pyproject.toml plugins/cpu/pyproject.toml conformance_tests/pyproject.toml $(FAKECHIP)/pyproject.toml
 NATIVE := plugins/cpu/CMakeLists.txt $(wildcard plugins/cpu/csrc/*)
 
 # An environment that happens to be active, or pip settings meant for another one, must not leak in.
@@ -104,5 +105,6 @@ $(VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 $(TEST_VENV)/.ready: $(DISTRIBUTIONS) $(NATIVE)
 	@echo '==> Setting up $(TEST_VENV): Octavo with torch and the test tools, once (minutes)' >&2
 	@$(call make_venv,$(TEST_VENV))
-	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable './plugins/cpu[test]' --editable ./conformance_tests
+	@$(TEST_VENV)/bin/python -m pip install -qq --editable './core[test,lint]' --editable './plugins/cpu[test]' \
+	  --editable ./conformance_tests --editable ./$(FAKECHIP)
 	@touch $@

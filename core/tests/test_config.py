@@ -47,6 +47,12 @@ def test_what_is_so_already_is_among_what_is_known() -> None:
         refuse_unbuilt(name, True)
 
 
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_step_timeout_is_a_number_of_seconds(seconds: float) -> None:
+    with pytest.raises(ConfigError, match=r"step_timeout .*0 to wait for ever.*\(--step-timeout\)"):
+        EngineConfig("m", step_timeout=seconds)
+
+
 def test_a_model_cannot_be_served_without_a_name() -> None:
     with pytest.raises(ConfigError, match="--served-model-name"):
         EngineConfig("m", served_model_names=("a", ""))

@@ -62,6 +62,8 @@ class EngineConfig:
     served_model_names: tuple[str, ...] = ()
     chat_template: str | None = None
     """A Jinja template in place of the checkpoint's own."""
+    step_timeout: float = 300.0
+    """Seconds that a device may take for one step before a server gives it up; 0 waits for ever."""
     artifacts: Path | None = None
     """Folder of compiled artifacts; ``None`` takes the environment's, or the user's cache."""
     require_artifacts: bool = False
@@ -74,6 +76,11 @@ class EngineConfig:
             raise ConfigError(f"threads must be at least 1, not {self.threads} (--threads)")
         if self.num_kv_blocks is not None and self.num_kv_blocks < 2:
             raise ConfigError(f"num_kv_blocks must be at least 2 (one is the null block), not {self.num_kv_blocks}")
+        if not 0 <= self.step_timeout < float("inf"):
+            raise ConfigError(
+                f"step_timeout must be a number of seconds, or 0 to wait for ever, not {self.step_timeout:g} "
+                "(--step-timeout)"
+            )
         if not all(self.served_model_names):
             raise ConfigError("a served model needs a name of at least one character (--served-model-name)")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from engine.faults import Faulty
-from engine.tiny_engine import BLOCK, TinyEngine, alone, engine, greedy, prompt
+from engine.tiny_engine import TinyEngine, alone, block, engine, greedy, prompt
 
 from octavo.engine.async_llm import AsyncLLM
 from octavo.engine.client import InProcessClient
@@ -16,6 +16,8 @@ from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Request
 from octavo.text import Tokenizer, load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("platform_name")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +140,7 @@ async def test_metrics_show_the_waste_of_running_requests(tokenizer: Tokenizer) 
         await anext(stream)
     seen = await llm.metrics()
     assert seen.running == 3 and seen.kv.used > 0
-    assert 0 < seen.kv.wasted_slots <= 3 * (BLOCK - 1)
+    assert 0 < seen.kv.wasted_slots <= 3 * (block() - 1)
     for stream in streams:
         await stream.aclose()
     await llm.close()

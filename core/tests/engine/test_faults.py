@@ -11,6 +11,8 @@ from engine.tiny_engine import VOCAB, TinyEngine, alone, engine, greedy, prompt
 from octavo.errors import ContextLengthExceeded, EngineDead, RequestError
 from octavo.sampling import SamplingParams
 
+pytestmark = pytest.mark.usefixtures("platform_name")
+
 
 def _with_fault(*, raises: bool) -> TinyEngine:
     tiny = engine()

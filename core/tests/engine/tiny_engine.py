@@ -1,8 +1,13 @@
-"""A real engine over a tiny random model, with no checkpoint and no tokenizer: the whole core, nothing faked."""
+"""A real engine over a tiny random model, with no checkpoint and no tokenizer: the whole core, nothing faked.
+
+It runs on the platform that `on` names: modules that use the fixture ``platform_name`` run on each in turn. What a
+request gets `alone` is always the reference's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,13 +15,63 @@ import numpy as np
 from octavo.engine.core import EngineCore
 from octavo.graph import Builder, Graph, RopeSpec
 from octavo.kv import KVGroup, KVManager
-from octavo.platform import Limits, MemoryReport, ReferenceDevice
+from octavo.platform import (
+    Capabilities,
+    Device,
+    Limits,
+    MemoryReport,
+    ModelFacts,
+    Plan,
+    PlanRequest,
+    Rank,
+    ReferenceDevice,
+    Settings,
+)
+from octavo.platform.discovery import discover, select
 from octavo.quant import F32, WeightTensor
 from octavo.runner import Batch, Runner, kv_layout, load_runner
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Scheduler, SchedulerConfig, TokenEvent
 
 VOCAB, EOS, BLOCK = 97, 0, 4
+
+REFERENCE = "reference"
+_platform = REFERENCE
+_opened: list[TinyEngine] = []
+
+
+@contextmanager
+def on(platform: str) -> Iterator[None]:
+    """Within it, `engine` makes engines on this platform."""
+    global _platform
+    _platform, before = platform, _platform
+    try:
+        yield
+    finally:
+        _platform = before
+
+
+@contextmanager
+def closing() -> Iterator[list[TinyEngine]]:
+    """The engines made within it, which are closed when it ends."""
+    first = len(_opened)
+    made: list[TinyEngine] = []
+    try:
+        yield made
+    finally:
+        made += _opened[first:]
+        del _opened[first:]
+        for tiny in made:
+            tiny.core.close()
+
+
+def block() -> int:
+    """Tokens of a block on the platform that engines are made on."""
+    return BLOCK if _platform == REFERENCE else _capabilities().block_sizes[0]
+
+
+def _capabilities() -> Capabilities:
+    return select(discover().platforms, _platform).capabilities()
 
 
 def graph(windows: Sequence[int | None] = (None, None)) -> Graph:
@@ -56,7 +111,7 @@ class TinyEngine:
     scheduler: Scheduler
     kv: KVManager
     runner: Runner
-    device: ReferenceDevice
+    device: Device
     events: list[TokenEvent] = field(default_factory=list)
 
     def step(self) -> list[TokenEvent]:
@@ -92,21 +147,45 @@ def engine(
     prefix_caching: bool = True,
     limits: Limits | None = None,
     seed: int = 0,
+    platform: str | None = None,
 ) -> TinyEngine:
-    """Put one together."""
+    """Put one together. ``limits`` are for the reference, which has none; another platform has its own."""
     model = graph(windows)
-    device = ReferenceDevice(lambda: MemoryReport(1 << 30, 1 << 30))
-    config = SchedulerConfig(rows, budget, context, limits or Limits())
+    if (platform or _platform) == REFERENCE:
+        device: Device = ReferenceDevice(lambda: MemoryReport(1 << 30, 1 << 30))
+        config, block_size = SchedulerConfig(rows, budget, context, limits or Limits()), BLOCK
+    else:
+        assert limits is None, "a platform's limits are its own"
+        chosen = select(discover().platforms, platform or _platform)
+        settings = Settings(max_model_len=context, max_num_seqs=min(rows, budget), max_num_batched_tokens=budget)
+        plan = chosen.negotiate(PlanRequest(_facts(model), settings))
+        assert isinstance(plan, Plan), plan
+        config = SchedulerConfig(plan.max_num_seqs, plan.max_num_batched_tokens, plan.max_model_len, plan.limits)
+        device, block_size = chosen.open(Rank()), plan.block_size
     groups = [KVGroup(w) for w in model.kv_windows]
-    kv = KVManager(blocks, BLOCK, groups, prefix_caching)
+    kv = KVManager(blocks, block_size, groups, prefix_caching)
     scheduler = Scheduler(config, kv)
     buckets = scheduler.bounds.buckets.buckets
-    layout = kv_layout(model, BLOCK, "f32")
+    layout = kv_layout(model, block_size, "f32")
     executables, _ = load_runner(device, model, weights(model), buckets, layout, lambda what, done, total: None)
     store = device.allocate_kv(layout, blocks)
-    runner = Runner(executables, store, Batch(rows, context, BLOCK, len(groups)))
+    runner = Runner(executables, store, Batch(config.max_num_seqs, context, block_size, len(groups)))
     core = EngineCore(scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed)
-    return TinyEngine(core, scheduler, kv, runner, device)
+    tiny = TinyEngine(core, scheduler, kv, runner, device)
+    _opened.append(tiny)
+    return tiny
+
+
+def _facts(model: Graph) -> ModelFacts:
+    return ModelFacts(
+        name="tiny",
+        ops=frozenset(node.op for node in model.nodes),
+        weight_formats=frozenset({"f32"}),
+        attention=frozenset({"window"} if any(model.kv_windows) else ()),
+        head_dim=16,
+        max_position=2048,
+        weight_bytes=0,
+    )
 
 
 def prompt(seed: int, length: int) -> list[int]:
@@ -120,8 +199,8 @@ def greedy(tokens: int = 12) -> SamplingParams:
 
 
 def alone(request: Sequence[int], params: SamplingParams, windows: Iterable[int | None] = (None, None)) -> list[int]:
-    """What a request gets when it is the only one."""
-    single = engine(windows=tuple(windows))
+    """What a request gets when it is the only one, on the reference platform."""
+    single = engine(windows=tuple(windows), platform=REFERENCE)
     single.core.add("r", request, params)
     single.finish()
     return single.tokens("r")

@@ -140,7 +140,7 @@ def test_a_block_that_was_read_is_the_caller_s_own() -> None:
 
 def test_the_bytes_of_a_block_count_keys_and_values_of_every_slot() -> None:
     assert LAYOUT.block_bytes == 2 * 2 * BLOCK * DIM * 4 == device().allocate_kv(LAYOUT, 1).read_block(0).nbytes
-    assert [replace(LAYOUT, dtype=d).block_bytes for d in ("bf16", "f16", "int8")] == [256, 256, 160]
+    assert [replace(LAYOUT, dtype=d).block_bytes for d in ("bf16", "f16", "int8")] == [256, 256, 128]
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident size is read from /proc")

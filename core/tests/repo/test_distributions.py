@@ -19,6 +19,7 @@ DISTRIBUTIONS = {
     "octavo": ROOT / "core",
     "octavo-cpu": ROOT / "plugins" / "cpu",
     "octavo-conformance": ROOT / "conformance_tests",
+    "octavo-fakechip": ROOT / "conformance_tests" / "fakechip",
 }
 
 # Declared, and imported by another library on our behalf.

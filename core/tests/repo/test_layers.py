@@ -59,10 +59,18 @@ def test_the_import_contracts_hold() -> None:
             "import octavo.platform.discovery",
             "the judge's process never looks for plugins",
         ),
+        ("octavo_fakechip/__init__.py", "import octavo.runner", "a plugin imports only the public packages"),
     ],
 )
 def test_the_contracts_see_a_breach(tmp_path: Path, file: str, line: str, contract: str) -> None:
-    for package in ("octavo", "octavo_cpu", "octavo_conformance", *(f"octavo/{name}" for name in PACKAGES), *SUITE):
+    for package in (
+        "octavo",
+        "octavo_cpu",
+        "octavo_conformance",
+        "octavo_fakechip",
+        *(f"octavo/{name}" for name in PACKAGES),
+        *SUITE,
+    ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     for module in ("octavo/platform/discovery", *SUITE_MODULES):

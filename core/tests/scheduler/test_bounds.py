@@ -102,6 +102,15 @@ def test_prompt_logprobs_need_logits_rows_that_some_shape_has() -> None:
     assert caught.value.param == "prompt_logprobs"
 
 
+def test_what_may_be_scored_is_what_the_shapes_of_prompts_have_to_spare_not_those_of_decodes() -> None:
+    policy = BucketPolicy(explicit=(Bucket(16, 1, 3, 16), Bucket(4, 4, 4, 16)))
+    apart = scheduler(limits=Limits(prefill_xor_decode=True, max_prefill_rows=1, buckets=policy))
+    assert apart.bounds.spare_samples == 2
+    apart.add(ask(9, prompt_logprobs=1))
+    plan = apart.schedule()
+    assert plan is not None and plan.counts == [3]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

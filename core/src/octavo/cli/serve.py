@@ -58,6 +58,9 @@ def serve(
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
+    step_timeout: Annotated[
+        float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
+    ] = 300.0,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
@@ -84,6 +87,7 @@ def serve(
         require_artifacts=require_artifacts,
         served_model_names=tuple(served_model_name or ()),
         chat_template=_read_template(chat_template),
+        step_timeout=step_timeout,
     )
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
@@ -109,7 +113,7 @@ def serve(
     )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
-    serve_llm(AsyncLLM.from_started(started), listener=listener)
+    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener)
 
 
 def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:

@@ -53,13 +53,13 @@ class AsyncLLM:
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Progress = lambda what, done, total: None) -> AsyncLLM:
         """Start an engine in this process. Raises what `octavo.engine.startup.start` raises."""
-        return cls.from_started(start(config, progress))
+        return cls.from_started(start(config, progress), config.step_timeout)
 
     @classmethod
-    def from_started(cls, started: Started) -> AsyncLLM:
-        """Over an engine that `octavo.engine.startup.start` made."""
+    def from_started(cls, started: Started, step_timeout: float = 0.0) -> AsyncLLM:
+        """Over an engine that `octavo.engine.startup.start` made; see `InProcessClient` for ``step_timeout``."""
         return cls(
-            InProcessClient(started.core),
+            InProcessClient(started.core, step_timeout),
             started.tokenizer,
             model_names=started.model_names,
             max_model_len=started.plan.max_model_len,

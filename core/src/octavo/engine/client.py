@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from octavo.engine.core import EngineCore
+from octavo.engine.watchdog import Watchdog
 from octavo.errors import EngineDead, EngineError, OctavoError, RequestError, RequestFailed
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
@@ -95,20 +96,32 @@ _Command: TypeAlias = EngineRequest | _Abort | _Metrics | None
 class InProcessClient:
     """Runs an `EngineCore` in a thread of this process.
 
-    Commands come in through a queue between steps; the thread sleeps on it while there is no work.
+    Commands come in through a queue between steps; the thread sleeps on it while there is no work. A step that takes
+    more than ``step_timeout`` seconds ends the engine: everybody is told so, and the thread, which cannot be called
+    back from the device, is left where it is. 0 waits for ever.
     """
 
-    def __init__(self, core: EngineCore) -> None:
+    def __init__(self, core: EngineCore, step_timeout: float = 0.0) -> None:
         self._core = core
         self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._dead: str | None = None
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+        """Set when the thread has done its work, or was given up."""
+        self._given_up = False
+        self._telling = threading.Lock()
+        """Held while the listener is told; what the engine's thread and the watchdog say must not cross."""
+        self._step_timeout = step_timeout
+        self._watchdog = Watchdog(step_timeout, lambda: core.on_device_since, self._give_up)
+        self._listener: Listener = lambda events: None
 
     def start(self, listener: Listener) -> None:
         """See `EngineClient.start`."""
         assert self._thread is None, "start() is called once"
-        self._thread = threading.Thread(target=self._run, args=(listener,), name="octavo-engine", daemon=True)
+        self._listener = listener
+        self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
         self._thread.start()
+        self._watchdog.start()
 
     def add(self, request: EngineRequest) -> None:
         """See `EngineClient.add`."""
@@ -136,25 +149,54 @@ class InProcessClient:
         return self._dead
 
     def close(self) -> None:
-        """See `EngineClient.close`."""
-        if self._thread is not None and self._thread.is_alive():
+        """See `EngineClient.close`. A device that does not come back is left alone: nothing may be asked of it while a
+        step is on it.
+        """
+        if self._thread is not None:
             self._inbox.put(None)
-            self._thread.join()
+            self._over.wait()
+            self._watchdog.stop()
+            if not self._given_up:
+                self._thread.join()
         self._dead = self._dead or _CLOSED
-        self._core.close()
+        if self._thread is None or not self._thread.is_alive():
+            self._core.close()
 
-    def _run(self, listener: Listener) -> None:
+    def _run(self) -> None:
         try:
-            while self._take_commands(listener):
+            while self._take_commands():
                 events = self._core.step()
                 if events:
-                    listener(EngineEvents(tokens=events))
+                    self._tell(EngineEvents(tokens=events))
         except Exception as error:  # noqa: BLE001 - the last resort of the engine's thread: whoever waits must hear of it
-            self._dead = f"{type(error).__name__}: {error}" if not isinstance(error, OctavoError) else str(error)
-            listener(EngineEvents(dead=self._dead))
+            self._die(f"{type(error).__name__}: {error}" if not isinstance(error, OctavoError) else str(error))
         finally:
             self._dead = self._dead or _CLOSED
             self._refuse_metrics()
+            self._over.set()
+
+    def _give_up(self) -> None:
+        """Called by the watchdog's thread."""
+        self._given_up = True
+        self._die(
+            f"the device has not come back from a step for {self._step_timeout:g} s (--step-timeout); "
+            "restart the server, and look at the device"
+        )
+        self._refuse_metrics()
+        self._over.set()
+
+    def _tell(self, events: EngineEvents) -> None:
+        """Tell the listener, unless the engine is dead: nothing follows that."""
+        with self._telling:
+            if self._dead is None:
+                self._listener(events)
+
+    def _die(self, why: str) -> None:
+        with self._telling:
+            if self._dead is None:
+                self._dead = why
+                _logger.error("the engine has stopped: %s", why)
+                self._listener(EngineEvents(dead=why))
 
     def _refuse_metrics(self) -> None:
         """Answer what is left in the inbox of a dead engine; only metrics wait for an answer."""
@@ -166,16 +208,16 @@ class InProcessClient:
             if isinstance(command, _Metrics) and command.answer.set_running_or_notify_cancel():
                 command.answer.set_exception(EngineDead(self._dead or _CLOSED))
 
-    def _take_commands(self, listener: Listener) -> bool:
+    def _take_commands(self) -> bool:
         """Obey what has come in; wait for more if there is nothing to do. False: stop."""
         refused: list[tuple[str, RequestError | EngineError]] = []
-        goes_on = True
+        goes_on = self._dead is None  # it may have been given up, and come back after all
         while goes_on and (not self._inbox.empty() or not self._core.has_work):
             if refused and self._inbox.empty():  # about to sleep: what is known goes out first
                 break
             goes_on = self._obey(self._inbox.get(), refused)
         if refused:
-            listener(EngineEvents(refused=refused))
+            self._tell(EngineEvents(refused=refused))
         return goes_on
 
     def _obey(self, command: _Command, refused: list[tuple[str, RequestError | EngineError]]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 from octavo.errors import EngineDead, RequestError
@@ -42,6 +43,12 @@ class EngineCore:
         self._seed = seed
         self._added = 0
         self._closed = False
+        self._on_device_since: float | None = None
+
+    @property
+    def on_device_since(self) -> float | None:
+        """When the device was given the step it has now (`time.monotonic`); ``None`` between steps. For any thread."""
+        return self._on_device_since
 
     @property
     def has_work(self) -> bool:
@@ -103,7 +110,11 @@ class EngineCore:
         return self._scheduler.update(plan, result)
 
     def _run(self, plan: StepPlan) -> StepResult:
-        return self._runner.collect(self._runner.submit(plan))
+        self._on_device_since = time.monotonic()
+        try:
+            return self._runner.collect(self._runner.submit(plan))
+        finally:
+            self._on_device_since = None
 
     def _run_row_by_row(self, plan: StepPlan, error: Exception) -> StepResult:
         """Repeat a step that failed, each row in a step of its own.

@@ -9,20 +9,20 @@ from octavo.config import EngineConfig
 from octavo.errors import ConfigError
 from octavo.kv import KVGroup
 from octavo.kv.sizing import longest_sequence, peak_blocks
-from octavo.platform import Decision, KVLayout, Plan
+from octavo.platform import Decision, Plan
 
 _MIB, _GIB = 2**20, 2**30
 
 
 def size_kv(
-    config: EngineConfig, plan: Plan, layout: KVLayout, groups: Sequence[KVGroup], budget: int
+    config: EngineConfig, plan: Plan, block_bytes: int, groups: Sequence[KVGroup], budget: int
 ) -> tuple[Plan, int]:
-    """The plan and the number of blocks, the null block included, that fit ``budget`` bytes.
+    """The plan and the number of blocks of ``block_bytes``, the null block included, that fit ``budget`` bytes.
 
     No more than ``max_num_seqs`` sequences of ``max_model_len`` tokens could use. Where not even one such sequence
     fits, a context that nobody set shrinks to what does (the plan says so); one that was set is a ConfigError.
     """
-    affordable = max(0, budget // layout.block_bytes)
+    affordable = max(0, budget // block_bytes)
     if config.num_kv_blocks is not None:
         affordable = min(affordable, config.num_kv_blocks)
     chunk = plan.max_num_batched_tokens
@@ -30,7 +30,7 @@ def size_kv(
     if affordable - 1 < one:
         longest = longest_sequence(groups, plan.block_size, affordable - 1, chunk, plan.max_model_len)
         if config.settings.max_model_len is not None or longest < plan.block_size:
-            raise ConfigError(_too_little(plan, layout, one, budget, longest))
+            raise ConfigError(_too_little(plan, block_bytes, one, budget, longest))
         room = f"{affordable} blocks of {plan.block_size} tokens"
         why = f"the cache has room for {room} (--memory-utilization {plan.memory_utilization:g})"
         decision = Decision("max_model_len", longest, "core", why)
@@ -39,11 +39,11 @@ def size_kv(
     return plan, min(affordable, 1 + one * plan.max_num_seqs)
 
 
-def _too_little(plan: Plan, layout: KVLayout, blocks: int, budget: int, longest: int) -> str:
+def _too_little(plan: Plan, block_bytes: int, blocks: int, budget: int, longest: int) -> str:
     shorter = f"lower --max-model-len to {longest} or less, or " if longest >= plan.block_size else ""
     return (
         f"the KV cache has {_amount(max(budget, 0))} at --memory-utilization {plan.memory_utilization:g}, "
-        f"and one sequence of {plan.max_model_len} tokens needs {_amount((blocks + 1) * layout.block_bytes)}; "
+        f"and one sequence of {plan.max_model_len} tokens needs {_amount((blocks + 1) * block_bytes)}; "
         f"{shorter}raise --memory-utilization, or free memory"
     )
 

@@ -148,7 +148,7 @@ def _assemble(
     report = device.memory()
     own = max(0, before.free - report.free)
     budget = int(min(plan.memory_utilization * report.total - own, _SPARE * report.free))
-    plan, blocks = size_kv(config, plan, layout, groups, budget)
+    plan, blocks = size_kv(config, plan, device.kv_block_bytes(layout), groups, budget)
     manager = KVManager(blocks, plan.block_size, groups, config.enable_prefix_caching)
     scheduler = Scheduler(
         SchedulerConfig(

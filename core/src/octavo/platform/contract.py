@@ -10,7 +10,7 @@ The order of calls, each in its process and none skipped but where it says so:
     any process, any number of times ``info``, ``probe``, ``capabilities``, ``negotiate``: quick, and no vendor SDK
                                      is imported
     the process that serves, once    ``open``, then on its device ``memory``, ``load``, ``compile`` for each bucket,
-    for each rank                    ``memory`` again, ``allocate_kv``, ``sampler``
+    for each rank                    ``memory`` again, ``kv_block_bytes``, ``allocate_kv``, ``sampler``
     while serving                    ``submit`` and ``collect``, over and over; ``health`` after a step that raised
     at the end                       `KVStore.close`, `Device.close`; after a failed start `Device.close` alone
     ahead of time, with no device    ``open`` with a `Rank.target`, ``load``, ``compile`` for each bucket, ``close``;
@@ -18,8 +18,9 @@ The order of calls, each in its process and none skipped but where it says so:
     ===============================  =============================================================================
 
 Calls on one device and on what it made never overlap, but they may come from different threads: a device is opened in
-one and serves in another. An exception that is not an `octavo.errors.OctavoError` counts as a bug of the plugin; it is
-reported with its traceback.
+one and serves in another. A call that waits or computes for long lets Python's other threads run (it releases the GIL),
+or nobody can notice that it does not come back. An exception that is not an `octavo.errors.OctavoError` counts as a bug
+of the plugin; it is reported with its traceback.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Executable(Protocol):
 
         Core may submit a step before it has collected the one before. A step that raises, here or in `collect`, may
         have made its copies and written its own slots, and nothing else; its rows run again unless `Device.health` is
-        bad.
+        bad. DeviceOutOfMemory says that there was no room for this step, PlatformUnavailable that the device is lost.
         """
 
     def collect(self, ticket: Any) -> StepOutput:
@@ -202,6 +203,11 @@ class Device(Protocol):
         UnsupportedFeature naming the node or format that it cannot run (it must never run one wrong),
         DeviceOutOfMemory, or what the store raises. After an ArtifactMissing core goes on to the next bucket, to name
         all that are missing.
+        """
+
+    def kv_block_bytes(self, layout: KVLayout) -> int:
+        """What one more block of the pool takes of `memory`, padding, scales and spare copies included; core sizes the
+        pool by it. `KVLayout.block_bytes` where a device keeps nothing but the values.
         """
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> KVStore:

@@ -25,9 +25,6 @@ class KVLayout:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block over all slots, keys and values; core sizes the pool by it.
-
-        An int8 element counts ten bits: its share of the scales may take two.
-        """
-        bits = {"f32": 32, "bf16": 16, "f16": 16, "int8": 10}[self.dtype]
-        return 2 * self.slots * self.block_size * self.kv_heads * self.head_dim * bits // 8
+        """Bytes of the numbers in one block, keys and values over all slots; see `Device.kv_block_bytes`."""
+        element = {"f32": 4, "bf16": 2, "f16": 2, "int8": 1}[self.dtype]
+        return 2 * self.slots * self.block_size * self.kv_heads * self.head_dim * element

@@ -149,6 +149,10 @@ class ReferenceDevice:
                 )
         return ReferenceExecutable(graph, weights)
 
+    def kv_block_bytes(self, layout: KVLayout) -> int:
+        """Nothing but the values."""
+        return layout.block_bytes
+
     def allocate_kv(self, layout: KVLayout, blocks: int) -> ReferenceKVStore:
         """See `Device.allocate_kv`."""
         return ReferenceKVStore(layout, blocks)

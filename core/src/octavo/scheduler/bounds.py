@@ -76,7 +76,8 @@ class Bounds:
         """Check that every step has a bucket; returns the most spare samples for which that holds."""
         self.buckets.prove(*self.largest_steps(0))
         sizes = sorted({b.samples for b in self.buckets.buckets if b.samples is not None}, reverse=True)
-        for spare in (self.tokens, *(size - self.seats for size in sizes if size > self.seats)):
+        rows = self.prefill_rows if self.exclusive else self.seats  # of a step that may hold a prompt
+        for spare in (self.tokens, *(size - rows for size in sizes if size > rows)):
             if all(self.buckets.covers(step) for step in self.largest_steps(spare)):
                 return spare
         return 0

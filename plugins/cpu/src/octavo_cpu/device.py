@@ -71,6 +71,10 @@ class CpuDevice:
             self._library, self._pool, self._kernels, graph, lower(graph), weights, self._forks, self.ceilings
         )
 
+    def kv_block_bytes(self, layout: KVLayout) -> int:
+        """The values, and with int8 a bf16 scale for each 8 of a key's and each 16 of a value's."""
+        return layout.block_bytes * 19 // 16 if layout.dtype == "int8" else layout.block_bytes
+
     def allocate_kv(self, layout: KVLayout, blocks: int) -> NativeKVStore:
         """See `Device.allocate_kv`."""
         return NativeKVStore(self._library, layout, blocks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,9 @@ from octavo.config import KV_DTYPES, dtype_named
 from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
-    from octavo.models import Model
-    from octavo.platform import Platform
+    from octavo.graph import Graph
+    from octavo.platform import Bucket, Plan, Platform, StepInput
+    from octavo.platform.discovery import Registry
 
 WINDOW = 256
 
@@ -60,20 +61,19 @@ def accuracy(
 
 def measure(model: str, text: list[Path], tokens: int, platform: str | None, kv_cache_dtype: str = "auto") -> Agreement:
     """Run both platforms over the text, in windows of 256 tokens that each begin a sequence."""
-    from octavo.models import load_model, resolve
+    from octavo.models import resolve
     from octavo.platform.discovery import discover, select
     from octavo.text import load_tokenizer
 
-    found = discover().platforms
+    registry = discover()
     path = resolve(model)
-    loaded = load_model(path)
     words = "\n".join(_read(file) for file in text)
     ids = load_tokenizer(path).encode(words)[:tokens]
     if len(ids) < WINDOW:
         raise ConfigError(f"the text has {len(ids)} tokens; give at least {WINDOW} (--text)")
     dtype = dtype_named(kv_cache_dtype, KV_DTYPES, "kv_cache_dtype")
-    judged = _logits(loaded, select(found, platform), ids, dtype)
-    exact = _logits(loaded, select(found, "reference"), ids)
+    judged = _logits(path, select(registry.platforms, platform), registry, ids, dtype)
+    exact = _logits(path, select(registry.platforms, "reference"), registry, ids)
     agreement = Agreement()
     for a, b in zip(exact, judged, strict=True):
         agreement.add(a, b)
@@ -81,45 +81,80 @@ def measure(model: str, text: list[Path], tokens: int, platform: str | None, kv_
 
 
 def _logits(
-    model: Model, platform: Platform, ids: list[int], kv_dtype: str | None = None
+    path: Path, platform: Platform, registry: Registry, ids: list[int], kv_cache_dtype: str | None = None
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """The logits at every position, window by window."""
+    """The logits at every position, window by window, each in steps of one shape that the platform has."""
+    from octavo.config import EngineConfig, Settings
     from octavo.engine.artifacts import user_store
-    from octavo.engine.startup import LazyWeights
-    from octavo.platform import Bucket, Rank
+    from octavo.engine.startup import LazyWeights, plan_model
+    from octavo.platform import Rank
     from octavo.runner import kv_layout, load_runner
 
+    config = EngineConfig(
+        str(path), settings=Settings(max_model_len=WINDOW, max_num_seqs=1, kv_cache_dtype=kv_cache_dtype)
+    )
+    model, plan = plan_model(config, path, platform, registry)
+    count, bucket = _shape(plan)
     device = platform.open(Rank(artifacts=user_store()))
-    weights = LazyWeights(model)
-    can = platform.capabilities()
-    block_size, dtype = can.block_sizes[0], kv_dtype or can.kv_dtypes[0]
-    if dtype not in can.kv_dtypes:
-        raise ConfigError(
-            f"{platform.info.name} has no KV cache of {dtype}, only {', '.join(can.kv_dtypes)} (--kv-cache-dtype)"
-        )
-    layout = kv_layout(model.graph, block_size, dtype)
-    executables, graph = load_runner(device, model.graph, weights, (Bucket(),), layout, lambda *_: None, model.files)
-    blocks = 1 + len(graph.kv_windows) * -(-WINDOW // block_size)
-    store = device.allocate_kv(layout, blocks)
     try:
-        for start in range(0, len(ids) - WINDOW + 1, WINDOW):
-            step = _window_step(graph, ids[start : start + WINDOW], block_size)
-            executable = executables[Bucket()]
-            logits = executable.collect(executable.submit(step, store)).logits
-            assert logits is not None, "a step that is not plainly greedy brings logits"
-            yield logits
+        layout = kv_layout(model.graph, plan.block_size, plan.kv_cache_dtype)
+        executables, graph = load_runner(
+            device, model.graph, LazyWeights(model), (bucket,), layout, lambda *_: None, model.files
+        )
+        executable = executables[bucket]
+        store = device.allocate_kv(layout, 1 + len(graph.kv_windows) * -(-WINDOW // plan.block_size))
+        try:
+            for start in range(0, len(ids) - WINDOW + 1, WINDOW):
+                rows = []
+                for first in range(0, WINDOW, count):
+                    tokens = range(first, min(first + count, WINDOW))
+                    step = _step(graph, ids[start : start + WINDOW], tokens, plan.block_size, bucket)
+                    logits = executable.collect(executable.submit(step, store)).logits
+                    assert logits is not None, "a step that is not plainly greedy brings logits"
+                    rows.append(logits[: len(tokens)].copy())  # the device may write over them at the next collect
+                yield np.concatenate(rows)
+        finally:
+            store.close()
     finally:
-        store.close()
         device.close()
 
 
-def _window_step(graph: Any, ids: list[int], block_size: int) -> Any:
-    from octavo.graph.reference import sequence_inputs
-    from octavo.platform import Bucket, SamplingBatch, StepInput
+def _shape(plan: Plan) -> tuple[int, Bucket]:
+    """The most tokens that one step can take of a window and bring logits for, and the cheapest bucket for them."""
+    from octavo.platform import BucketSet
 
-    arrays = sequence_inputs(graph, ids, block_size)
-    sampling = SamplingBatch.plain(len(ids), greedy=False)
-    return StepInput(**arrays, copies=np.zeros((0, 2), np.int32), sampling=sampling, bucket=Bucket())
+    buckets = BucketSet(plan.limits.buckets)
+    most = min(WINDOW, plan.max_num_batched_tokens, plan.limits.max_tokens or WINDOW)
+    most = max(most - most % plan.limits.chunk_multiple, 1)
+    sizes = {min(size for size in (most, b.tokens, b.samples) if size is not None) for b in buckets.buckets}
+    for count in sorted(sizes, reverse=True):
+        bucket = buckets.find(count, 1, count, -(-WINDOW // plan.block_size))
+        if bucket is not None and count % plan.limits.chunk_multiple == 0:
+            return count, bucket
+    raise ConfigError(
+        f"the platform has no shape for a sequence of {WINDOW} tokens (its largest: {buckets.buckets[-1]})"
+    )
+
+
+def _step(graph: Graph, window: list[int], tokens: range, block_size: int, bucket: Bucket) -> StepInput:
+    """The step that runs these of the window's tokens, padded to the bucket."""
+    from octavo.graph.reference import sequence_inputs
+    from octavo.platform import SamplingBatch, StepInput
+    from octavo.runner.batch import pad
+
+    arrays, count = sequence_inputs(graph, window, block_size), len(tokens)
+    taken = {name: arrays[name][..., tokens.start : tokens.stop] for name in ("tokens", "positions", "slots")}
+    step = StepInput(
+        **{name: np.ascontiguousarray(array) for name, array in taken.items()},
+        query_starts=np.array([0, count], np.int32),
+        context_lens=np.array([tokens.stop], np.int32),
+        block_tables=arrays["block_tables"],
+        sample_rows=np.arange(count, dtype=np.int32),
+        copies=np.zeros((0, 2), np.int32),
+        sampling=SamplingBatch.plain(count, greedy=False),
+        bucket=bucket,
+    )
+    return pad(step, bucket)
 
 
 def _read(file: Path) -> str:
