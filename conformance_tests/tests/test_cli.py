@@ -30,7 +30,7 @@ def test_octavo_hands_its_arguments_over() -> None:
 
 def test_list_has_every_check_with_its_text() -> None:
     _, text = typed("list")
-    assert all(id in text for id in catalogue())
+    assert all(name in text for name in catalogue())
     _, raw = typed("list", "--json")
     facts = {fact["id"]: fact for fact in json.loads(raw)}
     assert set(facts) == set(catalogue())

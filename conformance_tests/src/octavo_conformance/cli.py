@@ -262,7 +262,7 @@ def _write_reports(read: bundles.Bundle, result: Result, out: Path, kinds: Seque
     made = {
         "md": ("report.md", page),
         "html": ("report.html", report.html(page)),
-        "junit": ("junit.xml", report.junit(result, checks)),
+        "junit": ("junit.xml", report.junit(result, checks, read.profile)),
         "badge": ("badge.svg", report.badge(result)),
     }
     out.mkdir(parents=True, exist_ok=True)
