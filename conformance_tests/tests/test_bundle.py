@@ -45,6 +45,7 @@ def test_the_reference_platform_certifies_at_its_tier(done: Run) -> None:
     assert not bad
     assert result.exit_code == 0
     assert result.levels[:3] == ("L0", "L1", "L5")
+    assert "Q{q8_0" in result.line
     assert result.line.startswith("octavo-conformance 1.0 · L0 L1 L5") and result.line.endswith("· A2 · quick")
 
 
