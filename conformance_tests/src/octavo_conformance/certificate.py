@@ -39,6 +39,11 @@ class Result:
         return Status.worst(ran)
 
     @property
+    def verdict(self) -> str:
+        """PASS where all that ran is good, else what is wrong."""
+        return "PASS" if self.status in GOOD else self.status.name
+
+    @property
     def exit_code(self) -> int:
         """0 certifiable, 1 a check failed, 2 the suite is at fault, 3 clean but not certifying."""
         status = self.status

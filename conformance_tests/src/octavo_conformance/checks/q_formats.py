@@ -56,7 +56,7 @@ for _format in quant.FORMATS:
     check(
         f"qnt.{_format}.gemm_budget", level="Q", module=f"Q{_format}", since="1.0", requires=(f"format:{_format}",),
         rules=("R",), kills=("M24",), cost=1.0,
-        spec=f"""A linear map of {_format} weights MUST multiply by the very numbers that their codes and scales mean, with
-        an error no larger than that of its input as the platform declares to store it; of inputs that it stores
+        spec=f"""A linear map of {_format} weights MUST multiply by the very numbers that their codes and scales mean,
+        with an error no larger than that of its input as the platform declares to store it; of inputs that it stores
         exactly, than that of float32 sums.""",
     )(_budget(_format))  # fmt: skip
