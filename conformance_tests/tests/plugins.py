@@ -82,3 +82,68 @@ def octavo_platforms():
     return [Platform()]
 '''
 """One module for every way in which a plugin can misbehave."""
+
+
+HALF = '''
+"""A platform that computes in bfloat16: every value stored in it, sums in float32, weights and cache in it too."""
+import numpy as np
+from octavo import platform as api
+from octavo.graph import OPS, Call, KVArrays
+from octavo.quant import dequantise
+
+def half(x):
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    up = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16).astype(np.uint32)
+    return np.where(np.isnan(x), x, up.view(np.float32)).astype(np.float32)
+
+CAN = api.Capabilities(ops=frozenset(OPS), weight_formats=frozenset({"bf16"}), dtypes=("bf16",), kv_dtypes=("bf16",),
+                       block_sizes=(16, 8), attention=frozenset({"window", "softcap", "sinks"}))
+
+class Store(api.ReferenceKVStore):
+    def __init__(self, layout, blocks):
+        super().__init__(api.KVLayout(layout.block_size, layout.slots, layout.kv_heads, layout.head_dim, "f32"), blocks)
+    def write_block(self, block, data):
+        super().write_block(block, half(data))
+
+class Executable:
+    def __init__(self, graph, weights):
+        self.graph, self.weights = graph, weights
+    def submit(self, step, kv):
+        cache = KVArrays.over(self.graph, kv.keys, kv.values, kv.layout.block_size)
+        cache.copy_blocks(step.copies.tolist())
+        values = dict(step.graph_inputs())
+        for node in self.graph.nodes:
+            call = Call([values[v] for v in node.inputs], [self.weights[w] for w in node.weights], node.attrs,
+                        np.float32, cache)
+            with np.errstate(all="ignore"):
+                made = OPS[node.op].reference(call)
+            values.update(zip(node.outputs, map(half, made)))
+        return api.StepOutput(logits=values[self.graph.outputs["logits"]])
+    def collect(self, ticket):
+        return ticket
+
+class Device(api.ReferenceDevice):
+    def load(self, graph, weights, progress, files=()):
+        return {name: dequantise(weights[name]) for name in graph.weights}
+    def compile(self, graph, bucket, weights):
+        return Executable(graph, weights)
+    def allocate_kv(self, layout, blocks):
+        return Store(layout, blocks)
+
+class Platform:
+    info = api.PlatformInfo("half", "Nobody", "1.0", "accelerator",
+                            {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"})
+    def probe(self):
+        return api.Probe(True, "here", (api.DeviceInfo("half"),))
+    def capabilities(self):
+        return CAN
+    def negotiate(self, request):
+        return api.negotiate_by_declaration(request, "half", CAN, api.Limits())
+    def open(self, rank):
+        return Device(lambda: api.MemoryReport(1 << 30, 1 << 29))
+
+@api.hookimpl
+def octavo_platforms():
+    return [Platform()]
+'''
+"""What most accelerators do, and none of the platforms here: the budgets must be right for it too."""

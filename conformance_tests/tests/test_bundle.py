@@ -41,10 +41,11 @@ def written(done: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_reference_platform_certifies_at_its_tier(done: Run) -> None:
     result = concluded(done)
-    bad = {name: j for name, j in result.judged.items() if j.status >= Status.FAIL}
+    bad = [j for j in result.judged.values() if j.status >= Status.FAIL]
     assert not bad
     assert result.exit_code == 0
     assert result.levels[:3] == ("L0", "L1", "L5")
+    assert "Q{q8_0" in result.line
     assert result.line.startswith("octavo-conformance 1.0 · L0 L1 L5") and result.line.endswith("· A2 · quick")
 
 
@@ -206,7 +207,7 @@ def test_reports_tell_what_the_bundle_holds(written: Path) -> None:
     html = report.html(page)
     assert html.count("<tr>") == sum(line.startswith("|") and not set(line) <= set("|-") for line in page.splitlines())
     assert "<b>octavo-conformance 1.0" in html
-    suites = ET.fromstring(report.junit(result, CHECKS))
+    suites = ET.fromstring(report.junit(result, CHECKS, "quick"))
     cases = {case.get("name"): case for case in suites.iter("testcase")}
     assert set(cases) == set(CHECKS)
     assert not list(cases["norm.rms"])
@@ -222,10 +223,13 @@ def test_a_report_of_a_failure_says_what_is_wrong(done: Run) -> None:
         for r in done.records
     ]  # fmt: skip
     result = conclude(broken, CHECKS, tier="A2", profile="quick", whole=True)
-    suites = ET.fromstring(report.junit(result, CHECKS))
+    suites = ET.fromstring(report.junit(result, CHECKS, "quick"))
     cases = {case.get("name"): case for case in suites.iter("testcase")}
     assert [child.tag for child in cases["norm.rms"]] == ["failure"]
     assert [child.tag for child in cases["act.gated"]] == ["error"]
+    assert [child.tag for child in cases["com.barrier_timeout"]] == ["skipped"]
+    l1 = next(suite for suite in suites if suite.get("name") == "L1")
+    assert (l1.get("failures"), l1.get("errors"), l1.get("skipped")) == ("1", "1", "0")
     assert "#b33" in report.badge(result)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugins import TINY, install, on_path
+from plugins import HALF, TINY, install, on_path
 
 from octavo_conformance import mutants
 from octavo_conformance.certificate import Result, conclude
@@ -46,6 +46,14 @@ def test_a_chip_of_static_shapes_passes_and_refuses_what_it_lacks(
     assert wrong(result) == {}
     assert result.exit_code == 0
     assert result.judged["att.sliding_window_edge"].status is Status.REFUSED_OK
+
+
+def test_a_platform_that_computes_in_bfloat16_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "half", "octavo_half", HALF)
+    on_path(monkeypatch, tmp_path)
+    result = whole("half")
+    assert wrong(result) == {}
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("platform", ["reference", "cpu"])

@@ -85,7 +85,7 @@ def write(run: Run, result: Result, folder: Path) -> Path:
         "whole": run.selection.whole,
         "seed": run.seed,
         "mutant": run.mutant,
-        "status": result.status.name,
+        "status": result.verdict,
         "gaps": list(result.gaps),
         "suite": suite_version(),
         "distribution": distribution_version(),
@@ -176,7 +176,7 @@ def verify(path: Path) -> tuple[Bundle, Result, list[str]]:
     found += lock.differences(bundle.lock, catalogue())
     claimed = bundle.statement
     for name, ours in (
-        ("certificate", result.line), ("status", result.status.name), ("gaps", list(result.gaps)),
+        ("certificate", result.line), ("status", result.verdict), ("gaps", list(result.gaps)),
         ("platform", bundle.manifest["info"]["name"]), ("vendor", bundle.manifest["info"]["vendor"]),
         ("version", bundle.manifest["info"]["version"]),
     ):  # fmt: skip

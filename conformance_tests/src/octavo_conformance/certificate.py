@@ -13,6 +13,11 @@ from octavo_conformance.status import GOOD, Status
 _CORE = ("L0", "L1", "L5")
 
 
+def _formats(proven: Sequence[str], checks: Mapping[str, Check]) -> str:
+    """Q with the formats that were proven: modules are called like the formats, with a Q before."""
+    return f"Q{{{','.join(sorted({checks[check_id].module.removeprefix('Q') for check_id in proven}))}}}"
+
+
 @dataclass(frozen=True)
 class Result:
     """A run, judged.
@@ -32,6 +37,11 @@ class Result:
         """The worst of what ran."""
         ran = [j.status for j in self.judged.values() if j.status is not Status.NOT_RUN]
         return Status.worst(ran)
+
+    @property
+    def verdict(self) -> str:
+        """PASS where all that ran is good, else what is wrong."""
+        return "PASS" if self.status in GOOD else self.status.name
 
     @property
     def exit_code(self) -> int:
@@ -69,8 +79,9 @@ def conclude(
         below = _CORE[: _CORE.index(level)] if level in _CORE else ()
         members = [check_id for check_id, c in expected.items() if c.level == level]
         good = all(check_id in judged and judged[check_id].status in GOOD for check_id in members)
-        if members and good and all(lower in levels for lower in below):
-            levels.append(level)
+        proven = [check_id for check_id in members if good and judged[check_id].status is Status.PASS]
+        if proven and all(lower in levels for lower in below):
+            levels.append(level if level != "Q" else _formats(proven, expected))
     unbuilt = tuple(check_id for check_id, c in checks.items() if not c.built)
     parts = [f"octavo-conformance {suite_version()}", " ".join(levels) or "no level", tier, profile]
     return Result(judged, " · ".join(parts), tuple(levels), tuple(gaps), unbuilt)

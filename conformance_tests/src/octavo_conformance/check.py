@@ -45,8 +45,9 @@ Body = Callable[["Target"], Iterator[Verdict]]
 Grade = Literal["mandatory", "conditional", "informational"]
 Profile = Literal["quick", "standard", "full"]
 
-LEVELS = ("L0", "L1", "L5", "G", "Q", "R")
-"""L0, L1 and L5 build on one another; G (graphs and artifacts), Q (weight formats) and R (robustness) stand beside."""
+LEVELS = ("L0", "L1", "L5", "G", "Q", "R", "D", "MOE", "LORA")
+"""L0, L1 and L5 build on one another; beside them stand the modules G (graphs and artifacts), Q (weight formats), R
+(robustness), D (several devices), MOE and LORA."""
 PROFILES: tuple[Profile, ...] = ("quick", "standard", "full")
 _ID = re.compile(r"[a-z]+\.[a-z0-9_]+(\.[a-z0-9_]+)?(@\d+)?")
 

@@ -144,7 +144,7 @@ def _run(
     if baseline is not None:
         old, before, _ = bundles.verify(baseline)
         typer.echo(report.differences((old, before), (bundles.read(path), result)))
-    typer.echo(f"\n{result.line}: {result.status.name} in {time.monotonic() - started:.0f} s")
+    typer.echo(f"\n{result.line}: {result.verdict} in {time.monotonic() - started:.0f} s")
     for gap in result.gaps:
         typer.echo(f"does not certify: {gap}")
     typer.echo(f"bundle: {path}")
@@ -232,7 +232,7 @@ def verify(
 ) -> None:
     """Recompute every verdict of a bundle from its measurements. Needs neither the platform nor its machine."""
     read, result, found = bundles.verify(bundle)
-    typer.echo(f"{result.line} ({read.statement['trust']}): {result.status.name}")
+    typer.echo(f"{result.line} ({read.statement['trust']}): {result.verdict}")
     for text in found:
         typer.echo(f"wrong: {text}")
     for gap in result.gaps:
@@ -262,7 +262,7 @@ def _write_reports(read: bundles.Bundle, result: Result, out: Path, kinds: Seque
     made = {
         "md": ("report.md", page),
         "html": ("report.html", report.html(page)),
-        "junit": ("junit.xml", report.junit(result, checks)),
+        "junit": ("junit.xml", report.junit(result, checks, read.profile)),
         "badge": ("badge.svg", report.badge(result)),
     }
     out.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,7 @@ def rules_digest() -> str:
         f"{tol.POWER}",
         f"{tol.BIAS}",
         f"{tol.NOISE}",
+        f"{tol.COMMON}",
         f"{vacuity.SCALED}",
         *sorted(tol.NEEDS_PLANTS),
     ]

@@ -127,10 +127,12 @@ class Target:
         block_size: int | None = None,
         kv_dtype: str | None = None,
         blocks: int | None = None,
+        poison: bool = True,
         seconds: float | None = None,
     ) -> Played:
         """One device's life: load the model, compile the buckets that the steps need, allocate ``blocks`` blocks (as
-        many as the script names, if left out), run the actions in order, close.
+        many as the script names, if left out), run the actions in order, close. The pool begins as NaN, unless
+        ``poison`` is off (for pools too large to be written).
 
         Steps are split as the platform's limits ask, and their logits put together again. Raises what
         `octavo_conformance.worker.host` raises, and `Refused`.
@@ -168,7 +170,7 @@ class Target:
             "play", rank=values.rank_out(self._rank), graph=to_json(graph),
             weights={name: values.weight_out(w) for name, w in model.weights.items()},
             buckets=[list(bucket) for bucket in buckets], layout=values.layout_out(layout),
-            blocks=blocks or blocks_named(actions), actions=script, seconds=seconds,
+            blocks=blocks or blocks_named(actions), poison=poison, actions=script, seconds=seconds,
         )  # fmt: skip
         raw = answer["results"]
         results = [

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from plugins import WILD, install, on_path
 
+from octavo_conformance import attention
+from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.probe import Model, Probe
 from octavo_conformance.record import judge
 from octavo_conformance.registry import catalogue
 from octavo_conformance.runner import Selection, run
 from octavo_conformance.status import Status
-from octavo_conformance.steps import every_row
+from octavo_conformance.steps import ReadBlock, every_row
 from octavo_conformance.target import Target
 from octavo_conformance.worker.host import CandidateDied, CandidateHung, CandidateRaised, HarnessBroke, Worker
 
@@ -128,3 +130,15 @@ def test_accepting_what_it_does_not_declare_fails(wild: pytest.MonkeyPatch) -> N
 def test_a_platform_that_is_not_there_is_told(wild: pytest.MonkeyPatch) -> None:
     with pytest.raises(CandidateRaised, match="platform acme is not installed"):
         Worker("acme")
+
+
+def test_a_pool_begins_as_nan_the_null_block_too(wild: pytest.MonkeyPatch) -> None:
+    spec = Attention(heads=1, kv_heads=1, head_dim=16, scale=1.0)
+    with Worker("wild") as worker:
+        t = Target(worker, "check", "0")
+        case = attention.randn(t, t.rng("case"), spec, (2,))
+        ran = attention.play(t, case, [attention.Run(attention.whole(case), read=(0, 1, 2))])[0]
+        assert np.isnan(ran.blocks[0]).all() and np.isnan(ran.blocks[2]).all()
+        assert np.isfinite(ran.blocks[1][:, :, :2]).all() and np.isnan(ran.blocks[1][:, :, 2:]).all()
+        untouched = t.play(attention.model(t, case), [ReadBlock(1)], poison=False).results[0]
+        assert not np.isnan(untouched).any()

@@ -49,22 +49,26 @@ def rms(t: Target) -> Iterator[Verdict]:
 )  # fmt: skip
 def gated(t: Target) -> Iterator[Verdict]:
     for kind in oracle64.ACTIVATIONS:
-        rng = t.rng(kind)
-        gate, up = t.stored(rng.normal(64, 256) * 3), t.stored(rng.normal(64, 256))
-        p = Probe(t, "gated")
-        (out,) = t.play(
-            p.read(p.build.gated_activation(p.rows("gate", gate), p.rows("up", up), kind)), [every_row(64)]
-        ).results
-        exact = oracle64.gated_activation(gate, up, kind)
-        others = {
-            f"{other} instead": oracle64.gated_activation(gate, up, other)
-            for other in oracle64.ACTIVATIONS
-            if other != kind
-        }
-        yield measure.budget(
-            kind, out, exact, lowp.gated_activation(gate, up, kind, dtype=t.dtype), t.dtype,
-            plants={"swapped": oracle64.gated_activation(up, gate, kind), **others},
-        )  # fmt: skip
+        yield _gated(t, kind, kind, t.rng(kind).normal(64, 256) * 3)
+    # The two forms of gelu part on the left, where 16 bits can tell them apart.
+    for kind in ("gelu", "gelu_tanh"):
+        yield _gated(t, f"{kind} on the left", kind, t.rng(kind, "left").uniform(64, 256, low=-4.0, high=-2.5))
+
+
+def _gated(t: Target, name: str, kind: str, gates: np.ndarray) -> Verdict:
+    gate, up = t.stored(gates), t.stored(t.rng(name, "up").normal(64, 256))
+    p = Probe(t, "gated")
+    model = p.read(p.build.gated_activation(p.rows("gate", gate), p.rows("up", up), kind))
+    (out,) = t.play(model, [every_row(64)]).results
+    everywhere = name == kind
+    wrong = {
+        f"{other} instead": oracle64.gated_activation(gate, up, other)
+        for other in oracle64.ACTIVATIONS
+        if other != kind and not (everywhere and {kind, other} == {"gelu", "gelu_tanh"})
+    }
+    wrong["swapped"] = oracle64.gated_activation(up, gate, kind)
+    exact = oracle64.gated_activation(gate, up, kind)
+    return measure.budget(name, out, exact, lowp.gated_activation(gate, up, kind, dtype=t.dtype), t.dtype, plants=wrong)
 
 
 @check(

@@ -126,7 +126,10 @@ def _activated(x: F32, kind: str) -> F32:
         return x * (half * (one + rounded(erf, "f32")))
     if kind == "gelu_tanh":
         inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * (x * x * x))
-        return x * (half * (one + rounded(np.tanh(inner.astype(np.float64)), "f32")))
+        # tanh by way of exp, as kernels have it: a few units of 1, which the sum with 1 then shows on the left.
+        with np.errstate(over="ignore"):
+            grown = rounded(np.exp(2 * inner.astype(np.float64)), "f32")
+        return x * (half * (one + (one - np.float32(2) / (one + grown))))
     with np.errstate(over="ignore"):
         return x * (one / (one + rounded(np.exp(-x.astype(np.float64)), "f32")))
 

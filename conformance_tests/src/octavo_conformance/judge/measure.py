@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from octavo_conformance.judge import floats, vacuity
 from octavo_conformance.judge.floats import F64
+from octavo_conformance.judge.tol import COMMON
 from octavo_conformance.verdict import Metrics, Verdict
 
 _TINY = 1e-300
@@ -56,7 +57,7 @@ def _budget(y: F64, truth: F64, own: F64, dtype: str, bound: F64 | None) -> dict
     unit = floats.UNIT[dtype]
     # A right answer is at least rounded once, whatever luck the reference had; and all of a row may be off by one
     # common factor of some float32 roundings (its norm, its softmax).
-    factor = unit + 16 * floats.UNIT["f32"]
+    factor = unit + COMMON * floats.UNIT["f32"]
     rms_floor, largest_floor = unit * _rms(size) / np.sqrt(3), factor * _largest(size)
     rms_reference = max(_rms(lost), rms_floor)
     row_error, row_lost = (np.sqrt(np.mean(e**2, axis=1)) for e in (error, lost))

@@ -52,6 +52,9 @@ BIAS = 6.0
 NOISE = 3.0
 """Standard errors by which the ratio of two rms of few elements may exceed its limit by chance."""
 
+COMMON = 16.0
+"""Float32 roundings by which all of a row may be off together: a norm, a softmax, a score of many terms."""
+
 Reasons = list[str]
 _Judge = Callable[[Metrics, Tier, float], Reasons]
 

@@ -11,7 +11,7 @@ from octavo_conformance.status import Status
 def badge(result: Result) -> str:
     """Green where everything that ran is good and it certifies, grey where it does not certify, red where it failed."""
     colour = "#b33" if result.status >= Status.FAIL else "#777" if result.gaps else "#2a7"
-    left, right = "octavo conformance", " ".join(result.levels) or result.status.name
+    left, right = "octavo conformance", " ".join(result.levels) or result.verdict
     widths = [7 * len(text) + 12 for text in (left, right)]
     total = sum(widths)
     return (

@@ -29,7 +29,7 @@ def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str
         "",
         f"**{result.line}** ({say['trust']})",
         "",
-        f"Status {result.status.name}; seed `{say['seed']}`; {_counts(result)}.",
+        f"Status {result.verdict}; seed `{say['seed']}`; {_counts(result)}.",
         "",
     ]
     lines += [f"* Does not certify: {gap}" for gap in result.gaps]

@@ -19,6 +19,7 @@ from octavo.sampling import SamplingParams
 from octavo.scheduler import Scheduler, SchedulerConfig
 from octavo_conformance.worker import values
 from octavo_conformance.worker.candidate import Raised, candidate
+from octavo_conformance.worker.play import poison
 
 
 @dataclass
@@ -70,6 +71,7 @@ def _assemble(device: Any, graph: Graph, plan: Plan, request: Mapping[str, Any])
     layout = kv_layout(graph, plan.block_size, plan.kv_cache_dtype)
     executables, _ = load_runner(device, graph, weights, buckets, layout, lambda what, done, total: None)
     store = device.allocate_kv(layout, request["blocks"])
+    poison(store, request["blocks"])
     batch = Batch(plan.max_num_seqs, plan.max_model_len, plan.block_size, len(groups))
     core = EngineCore(
         scheduler,

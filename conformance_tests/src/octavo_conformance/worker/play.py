@@ -16,7 +16,9 @@ from octavo_conformance.worker.candidate import candidate
 
 
 def play(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a script. ``request``: rank, graph, weights, buckets, layout, blocks, actions; see `Target.play`."""
+    """Run a script. ``request``: rank, graph, weights, buckets, layout, blocks,
+    poison, actions; see `Target.play`.
+    """
     with candidate("open"):
         device = platform.open(Rank(**request["rank"]))
     try:
@@ -43,11 +45,24 @@ def _live(device: Device, request: Mapping[str, Any]) -> dict[str, Any]:
         store = device.allocate_kv(layout, request["blocks"])
     memory.append(_memory(device))
     try:
+        if request["poison"]:
+            poison(store, request["blocks"])
         results = [_act(executables, store, device, action) for action in request["actions"]]
     finally:
         with candidate("KVStore.close"):
             store.close()
     return {"results": results, "memory": memory}
+
+
+def poison(store: KVStore, blocks: int) -> None:
+    """Fill the pool with NaN: what was never written must not matter."""
+    layout = store.layout
+    shape = (2, layout.slots, layout.block_size, layout.kv_heads, layout.head_dim)
+    if layout.dtype != "int8" and np.prod(shape):
+        nothing = np.full(shape, np.nan, np.float32)
+        for block in range(blocks):
+            with candidate("write_block"):
+                store.write_block(block, nothing)
 
 
 def _memory(device: Device) -> dict[str, int]:

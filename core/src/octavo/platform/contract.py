@@ -239,8 +239,8 @@ class Device(Protocol):
         """
 
     def close(self) -> None:
-        """Free everything, the pool and executables included. Called once; the device is not used again. Must not
-        raise.
+        """Free everything, the pool and executables included. Called once; the device is not used again, but
+        `Platform.open` may be asked for it anew. Must not raise.
         """
 
 

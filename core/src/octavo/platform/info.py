@@ -129,7 +129,7 @@ class Capabilities:
     """Head sizes its attention takes; ``None``: any."""
     attention: frozenset[str] = frozenset()
     """Of `ATTENTION_FEATURES`: what its attention can do beyond causal."""
-    linear_inputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    linear_inputs: Mapping[str, str] = field(default_factory=dict)
     """As what a ``linear`` stores its input before it multiplies a weight of a format, where that is not the activation
     dtype: one of `LINEAR_INPUTS`, by weight format. It says how exact the product can be, which conformance holds it
     to."""
