@@ -16,6 +16,7 @@ from runner.draws import Draw, distribution, drawn, make_batch, sample, shaped
 from octavo.runner import HostSampler
 from octavo.runner.philox import uniforms
 from octavo.runner.sampler import _draw
+from octavo.runner.weights import spread, weigh
 
 VOCAB = 12
 INF = math.inf
@@ -132,6 +133,25 @@ def test_top_p_finds_the_nucleus_of_a_large_vocabulary() -> None:
                 expected, near = drawn(np.where(inside, weights, 0).tolist(), uniform(draw))
                 assert near > 1e-10
                 assert sample(logits[None], draw).tokens[0] == expected
+
+
+@pytest.mark.parametrize("second", [0.0, -1e-30])
+def test_top_k_goes_by_logits_where_weights_are_equal(second: float) -> None:
+    """Logits this near weigh the same; the k-th largest is still one of them."""
+    logits = [second, 1e-30, -5.0]
+    assert support(logits, Draw(top_k=1)) == {1}
+    assert support(logits, Draw(top_k=2)) == {0, 1}
+    assert support(logits, Draw(top_p=0.3)) == {0, 1}, "top_p keeps equal weights together"
+
+
+def test_a_long_row_is_drawn_from_as_by_one_running_sum() -> None:
+    """The sums of blocks come first; the token must be the same."""
+    logits = np.random.default_rng(3).standard_normal((1, 5000)).astype(np.float32)
+    weights = weigh(logits[0], logits.max(), np.float32(1), spread(5000))
+    running = np.cumsum(weights)
+    batch = make_batch([Draw(position=i) for i in range(500)])
+    shares = uniforms(batch.seed, batch.sample_index, batch.position) * running[-1]
+    assert HostSampler().sample(logits, batch).tokens.tolist() == np.searchsorted(running, shares, "right").tolist()
 
 
 def test_a_cold_temperature_is_greedy_in_the_limit() -> None:
