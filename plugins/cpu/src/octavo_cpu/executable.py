@@ -21,7 +21,7 @@ class NativeExecutable:
     """Meets `octavo.platform.Executable`. The work is done in `submit`.
 
     Where every draw of a step is plainly greedy the output matrix keeps each row's best token and no logits leave it;
-    otherwise the logits come out and the host samples.
+    otherwise the logits come out, for `NativeSampler`.
     """
 
     def __init__(
