@@ -162,8 +162,9 @@ void Sampler::sample(const float* logits, int rows, int vocab, const SamplingBat
 void Sampler::sort_biases(const SamplingBatch& batch) {
     bias_order_.resize(size_t(batch.biases));
     std::iota(bias_order_.begin(), bias_order_.end(), 0);
-    const auto earlier = [&](int a, int b) { return batch.bias_draw[a] < batch.bias_draw[b]; };
-    std::stable_sort(bias_order_.begin(), bias_order_.end(), earlier);  // a token may have several, which are added in their order
+    std::sort(bias_order_.begin(), bias_order_.end(), [&](int a, int b) {  // a token may have several, which are added in their order
+        return batch.bias_draw[a] != batch.bias_draw[b] ? batch.bias_draw[a] < batch.bias_draw[b] : a < b;
+    });
     bias_starts_.assign(size_t(batch.draws) + 1, 0);
     for (int b = 0; b < batch.biases; ++b) ++bias_starts_[size_t(batch.bias_draw[b]) + 1];
     std::partial_sum(bias_starts_.begin(), bias_starts_.end(), bias_starts_.begin());
