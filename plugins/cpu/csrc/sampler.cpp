@@ -17,6 +17,15 @@ namespace {
 constexpr double kLog2E = 1.4426950408889634;
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
+// Buckets of weights by their leading bits, 64 to a power of two; the lightest weight is 2^-52, the heaviest 1.
+constexpr uint64_t kLowest = uint64_t(1023 - 52) << 6, kBuckets = 54 << 6;
+
+size_t bucket_of(double weight) {
+    uint64_t bits;
+    std::memcpy(&bits, &weight, sizeof bits);
+    return size_t(std::min((bits >> 46) - kLowest, kBuckets - 1));
+}
+
 // Philox-4x32-10; see octavo.runner.philox.
 double uniform(uint64_t seed, int32_t sample_index, int32_t position) {
     uint32_t c[4] = {uint32_t(position), 0, uint32_t(sample_index), 0}, k[2] = {uint32_t(seed), uint32_t(seed >> 32)};
@@ -141,8 +150,8 @@ void Sampler::sample(const float* logits, int rows, int vocab, const SamplingBat
     require(batch.bias_draw, biases, batch.draws, "draw");
     require(batch.bias_token, biases, vocab, "token");
     for (size_t d = 0; d < draws; ++d) {
-        if (!(batch.temperature[d] >= 0.0f) || !(batch.min_p[d] <= 1.0f))
-            throw std::out_of_range("a sampling batch has a temperature below 0 or a min_p above 1");
+        if (!(batch.temperature[d] >= 0.0f) || !(batch.min_p[d] <= 1.0f) || !(batch.top_p[d] > 0.0f))
+            throw std::out_of_range("a sampling batch has a temperature below 0, a min_p above 1 or a top_p that is not above 0");
         if (batch.target[d] >= 0) require(batch.target + d, 1, vocab, "token");
         const int first = batch.history_starts[d], last = batch.history_starts[d + 1];
         require(&batch.history_prompts[d], 1, last - first + 1, "prompt's end");
@@ -185,6 +194,7 @@ void Sampler::fit(int vocab) {
         s.edge.reserve(tokens);
         s.weights.resize(tokens);
         s.kept.resize(tokens);
+        s.buckets.resize(kBuckets);
     }
 }
 
@@ -314,15 +324,8 @@ int Sampler::draw_from_nucleus(const Row& row, double total, double top_p, doubl
 
 // The weight at which the running sum, from the heaviest down, reaches what is needed. All are positive.
 double Sampler::reach(const Kept* begin, const Kept* end, double need, Scratch& scratch) {
-    // First to within a 64th of a power of two, in buckets by the leading bits of a weight; the lightest is 2^-52.
-    constexpr uint64_t kLowest = uint64_t(1023 - 52) << 6, kBuckets = 54 << 6;
-    const auto bucket_of = [](double weight) {
-        uint64_t bits;
-        std::memcpy(&bits, &weight, sizeof bits);
-        return size_t(std::min((bits >> 46) - kLowest, kBuckets - 1));
-    };
     std::vector<double>& buckets = scratch.buckets;
-    buckets.assign(kBuckets, 0.0);
+    std::fill(buckets.begin(), buckets.end(), 0.0);
     for (const Kept* k = begin; k < end; ++k) buckets[bucket_of(k->weight)] += k->weight;
     size_t bucket = kBuckets - 1;
     double above = 0.0;

@@ -39,7 +39,8 @@ class Sampler {
 public:
     Sampler(std::shared_ptr<Pool> pool, const Kernels* kernels);
 
-    // Fill `samples` from logits [rows][vocab]. std::out_of_range if the batch names a row, draw or token that there is not.
+    // Fill `samples` from logits [rows][vocab]. std::out_of_range if the batch names a row, draw or token that there is not, or has
+    // parameters that nothing can be drawn by.
     void sample(const float* logits, int rows, int vocab, const SamplingBatch& batch, const Samples& samples);
 
 private:

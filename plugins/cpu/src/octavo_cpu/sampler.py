@@ -26,7 +26,7 @@ class NativeSampler:
             self._library.octavo_sampler_free(self._handle)
 
     def sample(self, logits: npt.NDArray[np.float32], batch: SamplingBatch) -> Samples:
-        """See `Sampler.sample`. RuntimeError for a token, draw or row that there is not."""
+        """See `Sampler.sample`. RuntimeError for a batch that breaks its contract."""
         self._forks.check()
         logits = np.ascontiguousarray(logits, np.float32)
         rows, vocab = logits.shape
@@ -39,10 +39,8 @@ class NativeSampler:
             results += [np.zeros((draws, most), np.int32), np.zeros((draws, most), np.float32)]
         given = batch_arrays(batch)
         sizes = np.array([rows, vocab, draws, len(batch.bias[0]), max(most, 0)], np.int32)
-        batch_at, results_at = (
-            (ctypes.c_void_p * len(given))(*map(pointer, given)),
-            (ctypes.c_void_p * 6)(*map(pointer, results)),
-        )
+        batch_at = (ctypes.c_void_p * len(given))(*map(pointer, given))
+        results_at = (ctypes.c_void_p * 6)(*map(pointer, results))  # the last four may be null
         status = self._library.octavo_sample(
             self._handle, pointer(logits), pointer(sizes), ctypes.addressof(batch_at), ctypes.addressof(results_at)
         )

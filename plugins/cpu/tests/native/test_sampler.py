@@ -210,6 +210,7 @@ def test_a_token_may_have_several_biases_in_their_order(kernels: KernelSet) -> N
         Draw(temperature=-1.0),
         Draw(temperature=math.nan),
         Draw(min_p=1.5),
+        Draw(top_p=0.0),
     ],
 )
 def test_what_is_not_there_is_refused(kernels: KernelSet, wrong: Draw) -> None:
