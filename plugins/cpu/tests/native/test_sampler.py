@@ -176,6 +176,16 @@ def test_it_draws_as_the_host_at_every_uniform(kernels: KernelSet) -> None:
         both(kernels, logits, make_batch([Draw(seed=3, position=i, **shape) for i in range(400)]))  # type: ignore[arg-type]
 
 
+def test_a_prefix_that_holds_exactly_top_p_is_enough(kernels: KernelSet) -> None:
+    """Weights of exactly 1, 1/2, 1/4 and 1/4, as in the host's test of that name."""
+    logits = np.full((1, 4096), -INF, np.float32)
+    logits[0, 99:103] = 836158 / 2**20 * np.array([0, -1, -2, -2])
+    for top_p, kept in ((0.25, 1), (0.5, 1), (0.50001, 2), (0.75, 2), (0.76, 4)):
+        batch = make_batch([Draw(temperature=1206321 / 2**20, top_p=top_p, position=i) for i in range(60)])
+        assert set(kernels.sample(logits, batch).tokens.tolist()) == set(range(99, 99 + kept))
+        both(kernels, logits, batch)
+
+
 @pytest.mark.parametrize("threads", [2, 3, 7])
 def test_any_number_of_threads_gives_the_same_samples(generic: KernelSet, threads: int) -> None:
     logits = realistic(6144, 5)
