@@ -16,6 +16,7 @@ from runner.draws import Draw, distribution, drawn, make_batch, sample, shaped
 from octavo.runner import HostSampler
 from octavo.runner.philox import uniforms
 from octavo.runner.sampler import _draw
+from octavo.runner.weights import spread, weigh
 
 VOCAB = 12
 INF = math.inf
@@ -84,6 +85,7 @@ def test_greedy_takes_the_smallest_id_among_the_largest(extra: Draw) -> None:
     assert not found.failed.any()
 
 
+HALVING, TEMPERATURE = 836158 / 2**20, 1206321 / 2**20  # their ratio is ln 2 to 3e-13
 LOGITS = [math.log(w) for w in (0.4, 0.1, 0.25, 0.05, 0.15, 0.05)]
 
 
@@ -132,6 +134,33 @@ def test_top_p_finds_the_nucleus_of_a_large_vocabulary() -> None:
                 expected, near = drawn(np.where(inside, weights, 0).tolist(), uniform(draw))
                 assert near > 1e-10
                 assert sample(logits[None], draw).tokens[0] == expected
+
+
+@pytest.mark.parametrize("second", [0.0, -1e-30])
+def test_top_k_goes_by_logits_where_weights_are_equal(second: float) -> None:
+    """Logits this near weigh the same; the k-th largest is still one of them."""
+    logits = [second, 1e-30, -5.0]
+    assert support(logits, Draw(top_k=1)) == {1}
+    assert support(logits, Draw(top_k=2)) == {0, 1}
+    assert support(logits, Draw(top_p=0.3)) == {0, 1}, "top_p keeps equal weights together"
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.25, 1), (0.5, 1), (0.50001, 2), (0.75, 2), (0.76, 4), (1.0, 4)])
+def test_a_prefix_that_holds_exactly_top_p_is_enough(top_p: float, kept: int) -> None:
+    """Weights of exactly 1, 1/2, 1/4 and 1/4: a convergent of ln 2 halves them to within what rounding takes off."""
+    logits = [-INF] * 4096
+    logits[7:11] = HALVING * np.array([0, -1, -2, -2])
+    assert support(logits, Draw(temperature=TEMPERATURE, top_p=top_p), 60) == set(range(7, 7 + kept))
+
+
+def test_a_long_row_is_drawn_from_as_by_one_running_sum() -> None:
+    """The sums of blocks come first; the token must be the same."""
+    logits = np.random.default_rng(3).standard_normal((1, 5000)).astype(np.float32)
+    weights = weigh(logits[0], logits.max(), np.float32(1), spread(5000))
+    running = np.cumsum(weights)
+    batch = make_batch([Draw(position=i) for i in range(500)])
+    shares = uniforms(batch.seed, batch.sample_index, batch.position) * running[-1]
+    assert HostSampler().sample(logits, batch).tokens.tolist() == np.searchsorted(running, shares, "right").tolist()
 
 
 def test_a_cold_temperature_is_greedy_in_the_limit() -> None:

@@ -1,30 +1,15 @@
-"""Drawn frequencies against the distribution that the semantics define.
-
-Seeds are fixed, so each test always sees the same numbers. The bound is the chi-square quantile for alpha = 0.001: a
-sampler that is right fails one new seed in a thousand.
-"""
+"""Drawn frequencies against the distribution that the semantics define."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from runner.draws import Draw, distribution, sample
+from runner.goodness import g_statistic, quantile
 
 N = 20_000
-Z = 3.0902  # the normal quantile of 1 - alpha
-
-
-def quantile(df: int) -> float:
-    """Wilson and Hilferty's approximation of the chi-square quantile, within 1 % from df = 3 on."""
-    return df * (1 - 2 / (9 * df) + Z * math.sqrt(2 / (9 * df))) ** 3
-
-
-def g_statistic(counts: np.ndarray, expected: np.ndarray) -> float:
-    seen = counts > 0
-    return float(2 * (counts[seen] * np.log(counts[seen] / expected[seen])).sum())
 
 
 @pytest.mark.parametrize("varied", ["position", "seed", "sample_index"])

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "plan.h"
+#include "sampler.h"
 
 using namespace octavo;
 
@@ -156,6 +157,38 @@ int octavo_clock(void* handle, int on) {
 // Seconds since the clock was switched on: [steps + 1][working, waiting], means over the threads; the last is what is prepared
 // before the first step. The clock is on.
 void octavo_clock_read(void* handle, double* seconds) { static_cast<Handle*>(handle)->model.clock()->read(seconds); }
+
+// -- sampling ------------------------------------------------------------------------------------------------------------------
+
+void* octavo_sampler_new(void* pool, const char* kernels) {
+    return guarded([&]() -> void* { return new Sampler(*static_cast<std::shared_ptr<Pool>*>(pool), choose_kernels(kernels)); }, nullptr);
+}
+
+void octavo_sampler_free(void* sampler) { delete static_cast<Sampler*>(sampler); }
+
+// sizes: rows, vocab, draws, biases, most. batch and samples: the arrays of SamplingBatch and Samples (sampler.h) in their order.
+int octavo_sample(void* sampler, const float* logits, const int* sizes, const void* const* batch, void* const* samples) {
+    return guarded([&] {
+        const void* const* from = batch;
+        const auto ints = [&] { return static_cast<const int32_t*>(*from++); };
+        const auto floats = [&] { return static_cast<const float*>(*from++); };
+        SamplingBatch b{};
+        b.draws = sizes[2];
+        b.biases = sizes[3];
+        for (const int32_t** array : {&b.row, &b.target}) *array = ints();
+        b.temperature = floats();
+        b.top_k = ints();
+        for (const float** array : {&b.top_p, &b.min_p, &b.repetition, &b.presence, &b.frequency}) *array = floats();
+        b.seed = static_cast<const uint64_t*>(*from++);
+        for (const int32_t** array : {&b.sample_index, &b.position, &b.logprobs, &b.bias_draw, &b.bias_token}) *array = ints();
+        b.bias_value = floats();
+        for (const int32_t** array : {&b.history_starts, &b.history_prompts, &b.history}) *array = ints();
+        const Samples to = {sizes[4], static_cast<int32_t*>(samples[0]), static_cast<uint8_t*>(samples[1]), static_cast<float*>(samples[2]),
+                            static_cast<int32_t*>(samples[3]), static_cast<int32_t*>(samples[4]), static_cast<float*>(samples[5])};
+        static_cast<Sampler*>(sampler)->sample(logits, sizes[0], sizes[1], b, to);
+        return 0;
+    }, -1);
+}
 
 // -- the block pool ------------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,11 @@
 #include "kernel_api.h"
 
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
 #include "kernels.h"
+#include "sampler.h"
 
 using namespace octavo;
 
@@ -69,6 +74,32 @@ void octavo_kernel_argmax(const void* set, const float* values, int64_t count, i
     *value = best.value;
     *index = best.index;
     *nan = best.nan;
+}
+
+void octavo_kernel_maxima(const void* set, const float* logits, int64_t count, float* out) { set_of(set).maxima(logits, int(count), out); }
+
+void octavo_kernel_weigh(const void* set, const float* logits, int64_t count, double peak, double rate, double spread, double* weights,
+                         double* sum) {
+    *sum = set_of(set).weigh(logits, int(count), {peak, rate, spread}, weights);
+}
+
+void octavo_kernel_sample(const void* set, int64_t threads, const float* logits, int64_t rows, int64_t vocab, int64_t draws, int64_t biases,
+                          int64_t most, const int32_t* row, const int32_t* target, const float* temperature, const int32_t* top_k,
+                          const float* top_p, const float* min_p, const float* repetition, const float* presence, const float* frequency,
+                          const uint64_t* seed, const int32_t* sample_index, const int32_t* position, const int32_t* logprobs,
+                          const int32_t* bias_draw, const int32_t* bias_token, const float* bias_value, const int32_t* history_starts,
+                          const int32_t* history_prompts, const int32_t* history, int32_t* tokens, uint8_t* failed, float* token_logprobs,
+                          int32_t* ranks, int32_t* top_ids, float* top_logprobs, uint8_t* wrong) {
+    const SamplingBatch batch = {int(draws), int(biases), row,        target,     temperature,    top_k,           top_p,
+                                 min_p,      repetition,  presence,   frequency,  seed,           sample_index,    position,
+                                 logprobs,   bias_draw,   bias_token, bias_value, history_starts, history_prompts, history};
+    try {
+        Sampler sampler(std::make_shared<Pool>(int(threads), std::vector<int>()), &set_of(set));
+        sampler.sample(logits, int(rows), int(vocab), batch, {int(most), tokens, failed, token_logprobs, ranks, top_ids, top_logprobs});
+        *wrong = 0;
+    } catch (const std::out_of_range&) {
+        *wrong = 1;
+    }
 }
 
 int64_t octavo_kernel_attention_scratch(int64_t head_dim) { return attention_scratch(int(head_dim)); }

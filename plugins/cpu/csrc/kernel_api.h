@@ -49,6 +49,25 @@ void octavo_kernel_rope(const void* set, float* x, int64_t heads, int64_t head_d
 // value, index and nan hold the best so far, and take the new one.
 void octavo_kernel_argmax(const void* set, const float* values, int64_t count, int64_t base, float* value, int32_t* index, uint8_t* nan);
 
+// -- sampling ------------------------------------------------------------------------------------------------------------------
+
+// out has one element for each 64 of `count` logits.
+void octavo_kernel_maxima(const void* set, const float* logits, int64_t count, float* out);
+
+// weights [count], and their sum.
+void octavo_kernel_weigh(const void* set, const float* logits, int64_t count, double peak, double rate, double spread, double* weights,
+                         double* sum);
+
+// The whole sampler, on threads of its own; the arrays are those of SamplingBatch and Samples (sampler.h) in their order. `wrong` becomes 1
+// where the batch names what there is not, else 0.
+void octavo_kernel_sample(const void* set, int64_t threads, const float* logits, int64_t rows, int64_t vocab, int64_t draws, int64_t biases,
+                          int64_t most, const int32_t* row, const int32_t* target, const float* temperature, const int32_t* top_k,
+                          const float* top_p, const float* min_p, const float* repetition, const float* presence, const float* frequency,
+                          const uint64_t* seed, const int32_t* sample_index, const int32_t* position, const int32_t* logprobs,
+                          const int32_t* bias_draw, const int32_t* bias_token, const float* bias_value, const int32_t* history_starts,
+                          const int32_t* history_prompts, const int32_t* history, int32_t* tokens, uint8_t* failed, float* token_logprobs,
+                          int32_t* ranks, int32_t* top_ids, float* top_logprobs, uint8_t* wrong);
+
 // -- attention -----------------------------------------------------------------------------------------------------------------
 
 int64_t octavo_kernel_attention_scratch(int64_t head_dim);

@@ -63,6 +63,16 @@ struct Best {  // the largest logit of a row so far
     bool nan;
 };
 
+// How logits become the weights that sampling draws by; see octavo.runner.weights.
+struct Weighing {
+    double peak;    // the largest logit
+    double rate;    // log2(e) / temperature
+    double spread;  // a power of two, not below the size of the vocabulary
+};
+
+// Logits are looked at in stretches, each by its largest, so that most of a vocabulary need not be touched again.
+constexpr int kStretch = 64;
+
 struct Kernels {
     const char* name;
 
@@ -87,6 +97,10 @@ struct Kernels {
     void (*attention)(const AttentionUnit& unit, float* scratch);
     // Fold values[0 … count-1], whose first is column `base`, into best.
     void (*argmax)(const float* values, int count, int base, Best& best);
+    // The largest of each stretch of `count` logits, or NaN if one is NaN.
+    void (*maxima)(const float* logits, int count, float* out);
+    // Weights of logits that are neither NaN nor above the peak; returns their sum. The same bits in every set.
+    double (*weigh)(const float* logits, int count, const Weighing& how, double* weights);
 };
 
 // Floats of scratch that `attention` needs: scores, weights, queries and sums, and room for the keys of 32 positions and the values of a span

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "numbers.h"
+#include "weigh.h"
 
 namespace octavo {
 
@@ -735,7 +736,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {kVnni ? "avx_vnni" : "avx2", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax};
+constexpr Kernels kTable = {kVnni ? "avx_vnni" : "avx2", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits};
 
 }  // namespace
 

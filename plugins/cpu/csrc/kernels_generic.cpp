@@ -7,6 +7,7 @@
 #include "attention.h"
 #include "kernels.h"
 #include "numbers.h"
+#include "weigh.h"
 
 namespace octavo {
 
@@ -257,7 +258,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     }
 }
 
-constexpr Kernels kTable = {"generic", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax};
+constexpr Kernels kTable = {"generic", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits};
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "numbers.h"
+#include "weigh.h"
 
 namespace octavo {
 
@@ -691,7 +692,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {kName, matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax};
+constexpr Kernels kTable = {kName, matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits};
 
 }  // namespace
 

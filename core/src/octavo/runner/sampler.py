@@ -5,27 +5,34 @@ For one draw over float32 logits l[V]:
 1. bias: ``l[t] += value`` for each entry (-inf forbids t);
 2. repetition penalty r, for every t of prompt and output: ``l[t] = l[t] / r if l[t] > 0 else l[t] * r``; frequency
    penalty f and presence penalty p, for every t of the output: ``l[t] -= f * count(t) + p``;
-3. temperature 0: the largest l, the smallest id among equals. Otherwise, in float64,
-   ``w = exp((l - max l) / temperature)``;
-4. min_p: w below min_p falls to 0; top_k: w below the k-th largest falls to 0; top_p: with the rest in falling order,
-   find the shortest prefix that holds top_p of the sum; w below its last value falls to 0 (so equals stay together);
+3. temperature 0: the largest l, the smallest id among equals. Otherwise ``w = exp((l - max l) / temperature)``, to the
+   last bit as `octavo.runner.weights` defines it: every sum of w below is exact, whatever its order;
+4. top_k: w of every l below the k-th largest l falls to 0; min_p: w below min_p falls to 0; top_p: with the rest in
+   falling order, find the shortest prefix that holds ``top_p * sum(w)``; w below its last value falls to 0 (so equals
+   stay together);
 5. u is the draw's uniform (`octavo.runner.philox`); the token is the smallest id whose running sum of w exceeds
-   ``u * sum(w)``.
+   ``u * sum(w)``. Both products are rounded to float64.
 
 A draw fails if a raw logit is NaN or +inf, if all are -inf, or if nothing is left after steps 1 and 2.
-Logprobs are of the raw logits, before step 1: ``l - log(sum(exp(l)))`` in float64, rounded once.
+Logprobs are of the raw logits, before step 1: ``l - (max l + log(sum(w)))`` with w at temperature 1, in float64,
+rounded once.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.platform.step import Floats, Ints, Samples, SamplingBatch
 from octavo.runner.philox import uniforms
+from octavo.runner.weights import Weights, spread, weigh
 
 _Bias = tuple[Ints, Floats]  # token ids, what is added to their logits
 _NO_BIAS: _Bias = (np.zeros(0, np.int32), np.zeros(0, np.float32))
+_ONE = np.float32(1)
+_BLOCK = 512  # weights whose sum is looked at before they are
 
 
 class HostSampler:
@@ -83,26 +90,38 @@ def _draw(logits: Floats, batch: SamplingBatch, draw: int, uniform: float) -> in
         return None
     if batch.temperature[draw] == 0.0:
         return best
-    weights = np.exp((logits.astype(np.float64) - logits[best]) / np.float64(batch.temperature[draw]))
+    ids, vocab, top_k = None, len(logits), int(batch.top_k[draw])
+    if 0 < top_k < vocab:
+        ids = np.flatnonzero(logits >= np.partition(logits, -top_k)[-top_k])
+    weights = weigh(logits if ids is None else logits[ids], logits[best], batch.temperature[draw], spread(vocab))
     edge = float(batch.min_p[draw])  # what is below falls to 0; the largest weight is 1
-    top_k = int(batch.top_k[draw])
-    if 0 < top_k < len(weights):
-        edge = max(edge, float(np.partition(weights, -top_k)[-top_k]))
     if batch.top_p[draw] < 1.0:
         edge = _nucleus_edge(weights[weights >= edge], float(batch.top_p[draw]))
-    kept = np.flatnonzero(weights >= edge) if edge > 0 else np.arange(len(weights))
-    running = np.cumsum(weights[kept])
+    if edge > 0:
+        kept = np.flatnonzero(weights >= edge)
+        ids, weights = kept if ids is None else ids[kept], weights[kept]
+    at = _pick(weights, uniform)
+    return at if ids is None else int(ids[at])
+
+
+def _pick(weights: Weights, uniform: float) -> int:
+    """The first index whose running sum exceeds its share of the whole. Sums are exact: those of blocks come first."""
+    blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK))
+    running = np.cumsum(blocks)
     # uniform is at most 1 - 2**-53, whose product with the sum never rounds up to the sum: some token exceeds it
-    return int(kept[np.searchsorted(running, uniform * running[-1], side="right")])
+    target = uniform * running[-1]
+    block = int(np.searchsorted(running, target, side="right"))
+    start = block * _BLOCK
+    within = running[block] - blocks[block] + np.cumsum(weights[start : start + _BLOCK])
+    return start + int(np.searchsorted(within, target, side="right"))
 
 
-def _nucleus_edge(weights: npt.NDArray[np.float64], top_p: float) -> float:
+def _nucleus_edge(weights: Weights, top_p: float) -> float:
     """The smallest weight that stays under top_p."""
     total = weights.sum()
     # All weights below this share of the rest, together, are less than the rest: they need not be sorted.
     falling = np.sort(weights[weights >= (1.0 - top_p) * total / len(weights)])[::-1]
-    last = int(np.searchsorted(np.cumsum(falling), top_p * total, side="left"))
-    return float(falling[min(last, len(falling) - 1)])
+    return float(falling[np.searchsorted(np.cumsum(falling), top_p * total, side="left")])
 
 
 def _with_logprobs(logits: Floats, batch: SamplingBatch, tokens: Ints, failed: npt.NDArray[np.bool_]) -> Samples:
@@ -115,9 +134,9 @@ def _with_logprobs(logits: Floats, batch: SamplingBatch, tokens: Ints, failed: n
     top_ids, top = np.zeros((batch.draws, most), np.int32), np.zeros((batch.draws, most), np.float32)
     for draw in np.flatnonzero((batch.logprobs >= 0) & ~failed).tolist():
         raw = logits[batch.row[draw]]
+        peak = raw.max()
         exact = raw.astype(np.float64)
-        peak = exact.max()
-        exact -= peak + np.log(np.exp(exact - peak).sum())
+        exact -= np.float64(peak) + math.log(weigh(raw, peak, _ONE, spread(len(raw))).sum())
         best = _largest(raw, min(int(batch.logprobs[draw]), most))
         logprobs[draw] = exact[tokens[draw]]
         ranks[draw] = np.count_nonzero(raw > raw[tokens[draw]]) + 1

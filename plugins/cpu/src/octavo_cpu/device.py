@@ -29,6 +29,7 @@ from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
 from octavo_cpu.lower import lower
 from octavo_cpu.machine import INSTRUCTIONS, Ceilings, measure_ceilings, processor_name
+from octavo_cpu.sampler import NativeSampler
 from octavo_cpu.threads import ForkGuard, Threads
 from octavo_cpu.weights import NativeWeights, load_weights
 
@@ -79,9 +80,9 @@ class CpuDevice:
         """See `Device.allocate_kv`."""
         return NativeKVStore(self._library, layout, blocks)
 
-    def sampler(self) -> Sampler | None:
-        """The host's sampler serves what is not plainly greedy."""
-        return None
+    def sampler(self) -> Sampler:
+        """Native, for what is not plainly greedy; that is done within the step."""
+        return NativeSampler(self._library, self._pool, self._kernels, self._forks)
 
     def communicator(self, group: Sequence[int]) -> Communicator:
         """See `Device.communicator`."""

@@ -24,7 +24,7 @@ class NativeExecutable:
     """Meets `octavo.platform.BenchExecutable`. The work is done in `submit`.
 
     Where every draw of a step is plainly greedy the output matrix keeps each row's best token and no logits leave it;
-    otherwise the logits come out and the host samples. ``ceilings`` is asked for what `step_times` holds times against.
+    otherwise the logits come out, for `NativeSampler`. ``ceilings`` is asked for what `step_times` holds times against.
     """
 
     def __init__(

@@ -13,6 +13,9 @@ from native.library import Library, Reference
 from native.numbers16 import F32
 from native.weights import FORMATS, Weights
 
+from octavo.platform import Samples, SamplingBatch
+from octavo_cpu.sampler import batch_arrays
+
 TILE = 16
 _BORDER = np.float32(-7.5e37)
 
@@ -193,6 +196,44 @@ class KernelSet:
         with _unchanged(values):
             self._run("argmax", values, values.size, base, value, index, nan)
         return float(value[0]), int(index[0]), bool(nan[0])
+
+    # -- sampling ---------------------------------------------------------------------------------
+
+    def maxima(self, logits: F32) -> F32:
+        """The largest of each 64."""
+        out = np.full(-(-logits.size // 64) + 1, _BORDER, np.float32)
+        with _unchanged(logits):
+            self._run("maxima", logits, logits.size, out)
+        assert out[-1] == _BORDER
+        return out[:-1]
+
+    def weigh(self, logits: F32, peak: float, rate: float, spread: float) -> tuple[npt.NDArray[np.float64], float]:
+        """Weights, and their sum."""
+        out, total = np.full(logits.size + 1, np.nan), np.full(1, np.nan)
+        with _unchanged(logits):
+            self._run("weigh", logits, logits.size, float(peak), rate, spread, out, total)
+        assert np.isnan(out[-1])
+        return out[:-1], float(total[0])
+
+    def sample(self, logits: F32, batch: SamplingBatch, threads: int = 1) -> Samples:
+        """The sampler over this set; IndexError where the batch names what there is not."""
+        draws, most = batch.draws, max(int(batch.logprobs.max(initial=-1)), -1)
+        most = min(most, logits.shape[1])
+        tokens, failed = np.full(draws, -7, np.int32), np.full(draws, 2, np.uint8)
+        scores: list[Any] = [None] * 4
+        if most >= 0:
+            scores = [np.zeros(draws, np.float32), np.zeros(draws, np.int32)]
+            scores += [np.zeros((draws, most), np.int32), np.zeros((draws, most), np.float32)]
+        given, wrong = batch_arrays(batch), np.full(1, 2, np.uint8)
+        with _unchanged(logits, *given):
+            self._run(
+                "sample", threads, logits, *logits.shape, draws, len(batch.bias[0]), max(most, 0), *given, tokens,
+                failed, *scores, wrong,
+            )  # fmt: skip
+        if wrong[0]:
+            raise IndexError(self.name)
+        assert (failed < 2).all()
+        return Samples(tokens, failed.astype(np.bool_), *scores)
 
     # -- attention --------------------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+"""The device's sampler: the host's results, whatever the batch; its kernels are tested in native/test_sampler.py."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from runner.draws import Draw, make_batch
+
+from octavo.platform import MemoryReport, PlatformUnavailable, Samples, SamplingBatch
+from octavo.runner import HostSampler
+from octavo_cpu.binding import load
+from octavo_cpu.device import CpuDevice
+from octavo_cpu.sampler import NativeSampler
+from octavo_cpu.threads import Threads
+
+LOGITS = np.random.default_rng(0).standard_normal((4, 500)).astype(np.float32) * 3
+DRAWS = [
+    Draw(),
+    Draw(row=1, temperature=0.0),
+    Draw(row=1, temperature=0.7, top_p=0.9, logprobs=4),
+    Draw(row=2, top_k=20, min_p=0.01, bias={3: 5.0, 4: -np.inf}),
+    Draw(row=3, repetition=1.2, presence=0.5, frequency=0.2, prompt=[1, 2], output=[3, 3, 2]),
+    Draw(row=3, target=17, logprobs=0),
+]
+BATCH = make_batch([replace(draw, seed=i) for i in range(9) for draw in DRAWS])
+
+
+def device(threads: int = 2) -> CpuDevice:
+    return CpuDevice(load(), lambda: MemoryReport(1 << 30, 1 << 30), Threads(threads, (), 1))
+
+
+def same(found: Samples, expected: Samples) -> None:
+    for name in ("tokens", "failed", "logprobs", "ranks", "top_ids", "top_logprobs"):
+        ours, theirs = getattr(found, name), getattr(expected, name)
+        assert (ours is None) == (theirs is None), name
+        if ours is not None:
+            assert ours.dtype == theirs.dtype, name
+            assert np.array_equal(ours, theirs), name
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_samples_are_the_host_s(threads: int) -> None:
+    sampler = device(threads).sampler()
+    assert isinstance(sampler, NativeSampler)
+    before = LOGITS.copy()
+    for _ in range(3):  # what a batch leaves behind must not reach the next
+        same(sampler.sample(LOGITS, BATCH), HostSampler().sample(LOGITS, BATCH))
+        same(sampler.sample(LOGITS, make_batch([Draw()])), HostSampler().sample(LOGITS, make_batch([Draw()])))
+    assert np.array_equal(LOGITS, before)
+
+
+def test_vocabularies_of_different_size_follow_one_another() -> None:
+    """Two models may share a device's sampler; its memory fits itself to each."""
+    sampler = device().sampler()
+    for vocab in (500, 70, 1, 300):
+        logits = np.ascontiguousarray(LOGITS[:, :vocab])
+        batch = make_batch([Draw(row=i % 4, seed=i, top_p=0.8, bias={0: 1.0}, logprobs=2) for i in range(9)])
+        same(sampler.sample(logits, batch), HostSampler().sample(logits, batch))
+
+
+def test_greedy_rows_are_sampled_as_within_the_step() -> None:
+    batch = SamplingBatch.plain(4, greedy=True)
+    assert device().sampler().sample(LOGITS, batch).tokens.tolist() == LOGITS.argmax(-1).tolist()
+
+
+def test_a_logit_that_is_no_number_fails_its_own_draws() -> None:
+    logits = LOGITS.copy()
+    logits[1, 499], logits[2, 0], logits[3] = np.nan, np.inf, -np.inf
+    found = (
+        device().sampler().sample(logits, make_batch([Draw(row=r, temperature=t) for t in (0, 1) for r in range(4)]))
+    )
+    assert found.failed.tolist() == [False, True, True, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (Draw(row=4), "row outside 0 … 3"),
+        (Draw(bias={500: 1.0}), "token outside 0 … 499"),
+        (Draw(target=500), "token outside 0 … 499"),
+        (Draw(output=[-1]), "token outside 0 … 499"),
+        (Draw(temperature=-0.5), "temperature below 0"),
+    ],
+)
+def test_what_is_not_there_is_named(wrong: Draw, named: str) -> None:
+    with pytest.raises(RuntimeError, match=named):
+        device().sampler().sample(LOGITS, make_batch([wrong]))
+
+
+def test_it_outlives_its_device_and_not_its_process() -> None:
+    opened = device()
+    sampler = opened.sampler()
+    opened.close()
+    same(sampler.sample(LOGITS, BATCH), HostSampler().sample(LOGITS, BATCH))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            sampler.sample(LOGITS, BATCH)  # would wait for the other thread for ever
+        except PlatformUnavailable:
+            del sampler  # would join it
+            status = 42
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
