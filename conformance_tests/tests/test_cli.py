@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from plugins import WILD, install, on_path
 from typer.testing import CliRunner
+from wild_plugins import WILD, install, on_path
 
 from octavo.cli.main import app as octavo
 from octavo_conformance import bundle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugins import HALF, TINY, install, on_path
+from wild_plugins import HALF, TINY, install, on_path
 
 from octavo_conformance import mutants
 from octavo_conformance.certificate import Result, conclude

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from plugins import WILD, install, on_path
+from wild_plugins import WILD, install, on_path
 
 from octavo_conformance import attention
 from octavo_conformance.judge.oracle64 import Attention
