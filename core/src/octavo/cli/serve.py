@@ -49,6 +49,12 @@ def serve(
     scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs",
     max_waiting: Annotated[int | None, typer.Option(help="Most requests that may wait; more are answered 429.")] = None,
     threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None,
+    itl_target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS", help="Most milliseconds between two tokens of a stream while prompts are computed beside it."
+        ),
+    ] = None,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
@@ -74,6 +80,7 @@ def serve(
         scheduling_policy=_policy(scheduling_policy),
         max_waiting=max_waiting,
         threads=threads,
+        itl_target_ms=itl_target,
         served_model_names=tuple(served_model_name or ()),
         chat_template=_read_template(chat_template),
     )

@@ -71,6 +71,7 @@ class LLM:
             print(output.outputs[0].text)
 
     ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
+    ``itl_target_ms`` keeps the prompt chunks of a step so short that requests which generate wait no longer for a token.
     ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
     sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
     """
@@ -92,6 +93,7 @@ class LLM:
         tensor_parallel_size: int = 1,
         num_kv_blocks: int | None = None,
         threads: int | None = None,
+        itl_target_ms: float | None = None,
         seed: int = 0,
         **unbuilt: Any,
     ) -> None:
@@ -114,6 +116,7 @@ class LLM:
             enable_prefix_caching=enable_prefix_caching,
             num_kv_blocks=num_kv_blocks,
             threads=threads,
+            itl_target_ms=itl_target_ms,
             seed=seed,
         )
         with startup_progress() as progress:
@@ -179,7 +182,9 @@ class LLM:
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
     def metrics(self) -> SchedulerMetrics:
-        """What the scheduler and the KV cache have done so far: preemptions, prefix hits, blocks, wasted slots."""
+        """What the scheduler and the KV cache have done so far: preemptions, prefix hits, blocks, wasted slots, waits
+        between tokens.
+        """
         return self._core.metrics()
 
     def close(self) -> None:
