@@ -50,3 +50,9 @@ def test_what_is_so_already_is_among_what_is_known() -> None:
 def test_a_model_cannot_be_served_without_a_name() -> None:
     with pytest.raises(ConfigError, match="--served-model-name"):
         EngineConfig("m", served_model_names=("a", ""))
+
+
+@pytest.mark.parametrize("milliseconds", [0, -5.0])
+def test_a_latency_target_is_a_time(milliseconds: float) -> None:
+    with pytest.raises(ConfigError, match=f"itl_target_ms must be above 0, not {milliseconds:g} .--itl-target."):
+        EngineConfig("m", itl_target_ms=milliseconds)

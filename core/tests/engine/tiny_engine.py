@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from engine.simulated_time import SimulatedClock, TimedExecutable
 
 from octavo.engine.core import EngineCore
+from octavo.engine.rehearsal import rehearse
 from octavo.graph import Builder, Graph, RopeSpec
 from octavo.kv import KVGroup, KVManager
 from octavo.platform import Limits, MemoryReport, ReferenceDevice
@@ -92,19 +95,28 @@ def engine(
     prefix_caching: bool = True,
     limits: Limits | None = None,
     seed: int = 0,
+    itl_target: float | None = None,
+    clock: SimulatedClock | None = None,
 ) -> TinyEngine:
-    """Put one together."""
+    """Put one together. With a ``clock``, its steps take the time that the clock gives them, and are rehearsed."""
     model = graph(windows)
     device = ReferenceDevice(lambda: MemoryReport(1 << 30, 1 << 30))
-    config = SchedulerConfig(rows, budget, context, limits or Limits())
+    config = SchedulerConfig(rows, budget, context, limits or Limits(), itl_target=itl_target)
     groups = [KVGroup(w) for w in model.kv_windows]
     kv = KVManager(blocks, BLOCK, groups, prefix_caching)
     scheduler = Scheduler(config, kv)
     buckets = scheduler.bounds.buckets.buckets
     executables, _ = load_runner(device, model, weights(model), buckets, lambda what, done, total: None)
     store = device.allocate_kv(kv_layout(model, BLOCK, "f32"), blocks)
+    measured: Callable[[], float] = time.perf_counter
+    if clock is not None:
+        executables = {bucket: TimedExecutable(inner, clock) for bucket, inner in executables.items()}
+        rehearse(scheduler.times, config, groups, BLOCK, executables, store, None, clock)
+        measured = clock
     runner = Runner(executables, store, Batch(rows, context, BLOCK, len(groups)))
-    core = EngineCore(scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed)
+    core = EngineCore(
+        scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed, clock=measured
+    )
     return TinyEngine(core, scheduler, kv, runner, device)
 
 

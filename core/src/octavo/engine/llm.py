@@ -71,7 +71,7 @@ class LLM:
             print(output.outputs[0].text)
 
     ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
-    ``itl_target_ms`` keeps the prompt chunks of a step so short that requests which generate wait no longer for a token.
+    ``itl_target_ms`` keeps the prompt chunks of a step so short that no request waits longer for its next token.
     ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
     sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
     """

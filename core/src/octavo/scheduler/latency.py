@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 BOUNDS = tuple(0.0005 * 1.25**i for i in range(53))
@@ -46,10 +47,12 @@ class LatencyRecorder:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._seconds = 0.0
 
-    def add(self, seconds: float, count: int = 1) -> None:
-        """``count`` rows waited so long."""
-        self._counts[bisect_left(BOUNDS, seconds)] += count
-        self._seconds += seconds * count
+    def add(self, begun: Mapping[float | None, int], now: float) -> None:
+        """So many rows waited until ``now``, by when their waits began; ``None``: those did not wait."""
+        for since, rows in begun.items():
+            if since is not None:
+                self._counts[bisect_left(BOUNDS, now - since)] += rows
+                self._seconds += (now - since) * rows
 
     def snapshot(self) -> Latencies:
         """What there is now."""

@@ -18,7 +18,7 @@ class SchedulerMetrics:
     """Since the start."""
     kv: KVStats
     token_budget: int
-    """New tokens that the last step had room for: all that a step may have, or fewer if a latency target cut a chunk."""
+    """New tokens that the last step had room for: all that a step may have, fewer if a latency target cut a chunk."""
     inter_token: Latencies
     """From each token of a row to its next, as the engine's loop sees it."""
 

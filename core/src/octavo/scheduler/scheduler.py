@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,7 +80,6 @@ class Scheduler:
         self._arrivals = 0
         self._preemptions = 0
         self._inter_token = LatencyRecorder()
-        self._updated_at: float | None = None
         self._token_budget = self.bounds.tokens  # of the last step
         self._ended = False  # _running holds rows that are FINISHED
         self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
@@ -161,8 +161,7 @@ class Scheduler:
     def _form(self, kind: Kind, *, closed: bool = False) -> list[Request]:
         """The rows of a step of this kind, each with its ``scheduled`` tokens and the slots for them."""
         bounds = self.bounds
-        contexts = [row.computed + 1 for row in self._running if row.pending == 1] if kind != "decode" else []
-        allowance = self.allowance(StepShape(decodes=len(contexts), context=sum(contexts))) if contexts else None
+        allowance = None if self.config.itl_target is None or kind == "decode" else self._allowance()
         room = _Room(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, allowance, closed=closed)
         self._share_tokens(room)
         batch: list[Request] = []
@@ -181,9 +180,14 @@ class Scheduler:
         if self._waiting and not room.closed:
             room.longest = max((row.computed + row.scheduled for row in batch), default=0)
             self._admit(room, batch)
-        cut = allowance is not None and allowance.cut
-        self._token_budget = sum([row.scheduled for row in batch]) if cut else bounds.tokens
+        if kind != "decode":
+            cut = allowance is not None and allowance.cut
+            self._token_budget = sum([row.scheduled for row in batch]) if cut else bounds.tokens
         return batch
+
+    def _allowance(self) -> Allowance | None:
+        contexts = [row.computed + 1 for row in self._running if row.pending == 1]
+        return self.allowance(StepShape(decodes=len(contexts), context=sum(contexts))) if contexts else None
 
     def allowance(self, decodes: StepShape) -> Allowance | None:
         """What the target leaves for prompt chunks beside ``decodes``; ``None`` without a target."""
@@ -367,7 +371,7 @@ class Scheduler:
         assert batch is not None and len(batch) == len(plan.rows), "the plan is not the one in flight"
         events: list[TokenEvent] = []
         failed = result.failed
-        before, together = self._updated_at, 0
+        before: defaultdict[float | None, int] = defaultdict(int)  # rows with a token, by when they had the one before
         for row, tokens, logprobs, scores in zip(
             batch, result.tokens, result.logprobs, result.prompt_logprobs, strict=True
         ):
@@ -391,12 +395,8 @@ class Scheduler:
             token = tokens[0]
             row.tokens.append(token)
             row.pending = 1
-            at, row.token_at = row.token_at, now
-            if at is not None:
-                if at == before:  # as for nearly all: counted at once below
-                    together += 1
-                else:
-                    self._inter_token.add(now - at)
+            before[row.token_at] += 1
+            row.token_at = now
             event = TokenEvent(row.root_id, row.index, (token,), cached_tokens=row.cached_tokens)
             events.append(event)
             if logprobs:
@@ -405,9 +405,7 @@ class Scheduler:
                 self._attach_scores(row, event)
             if token in row.stops or len(row.tokens) >= row.max_length:
                 self._conclude(row, event)
-        if together and before is not None:
-            self._inter_token.add(now - before, together)
-        self._updated_at = now
+        self._inter_token.add(before, now)
         if self._ended:
             self._settle()
         return events

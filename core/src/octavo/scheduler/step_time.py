@@ -1,7 +1,8 @@
 """How long a step will take: a small model, fitted to the steps that the engine has measured.
 
-The seconds of a step are taken to be ``constant + a * prompt tokens + b * decode rows + c * attended pairs + d * context
-read``, no term negative, times a slack for what the fit does not explain (other work on the machine, say).
+The seconds of a step are taken to be a constant, and a term each for prompt tokens, decode rows, pairs that prompts
+attend to and context that decodes read, none negative, times a slack for what the fit does not explain (other work on
+the machine, say).
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class StepTimes:
         self._stale = False
         steps = [step for kept in self._kept.values() for step in kept]
         columns, seconds = _columns([shape for shape, _ in steps]), np.array([time for _, time in steps])
-        weights = 1 / seconds  # what counts is the relative deviation
+        weights, terms = 1 / seconds, np.zeros(5)  # what counts is the relative deviation
         for _ in range(_ROUNDS):
             terms = _least_squares(columns * weights[:, None], seconds * weights)
             fitted = np.maximum(columns @ terms, 1e-9)
@@ -111,7 +112,8 @@ class StepTimes:
 
 
 def _columns(shapes: list[StepShape]) -> _Array:
-    return np.array([(1, *shape) for shape in shapes], np.float64) / _SCALE
+    columns: _Array = np.array([(1, *shape) for shape in shapes], np.float64) / _SCALE
+    return columns
 
 
 def _least_squares(columns: _Array, values: _Array) -> _Array:

@@ -55,7 +55,9 @@ def latency(
     streams: Annotated[
         int, typer.Option(help="Streams to watch while a long prompt is computed beside them; 0 leaves that out.")
     ] = 4,
-    long_prompt: Annotated[int, typer.Option(help="Tokens of that prompt, where the model's context allows it.")] = 4096,
+    long_prompt: Annotated[
+        int, typer.Option(help="Tokens of that prompt, where the model's context allows it.")
+    ] = 4096,
     itl_target: Annotated[
         float, typer.Option(metavar="MS", help="The target to compare with none; see: octavo serve --help.")
     ] = 50.0,
