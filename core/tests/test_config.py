@@ -56,3 +56,9 @@ def test_a_step_timeout_is_a_number_of_seconds(seconds: float) -> None:
 def test_a_model_cannot_be_served_without_a_name() -> None:
     with pytest.raises(ConfigError, match="--served-model-name"):
         EngineConfig("m", served_model_names=("a", ""))
+
+
+@pytest.mark.parametrize("milliseconds", [0, -5.0])
+def test_a_latency_target_is_a_time(milliseconds: float) -> None:
+    with pytest.raises(ConfigError, match=f"itl_target_ms must be above 0, not {milliseconds:g} .--itl-target."):
+        EngineConfig("m", itl_target_ms=milliseconds)

@@ -57,6 +57,9 @@ class EngineConfig:
     max_waiting: int | None = None
     threads: int | None = None
     """Host cores that the device may keep busy; ``None`` leaves that to the platform."""
+    itl_target_ms: float | None = None
+    """Milliseconds that running requests should wait for their next token at most while prompts are computed;
+    ``None``: prompts take all of a step's token budget."""
     num_kv_blocks: int | None = None
     """Blocks of the KV cache, instead of as many as the memory allows."""
     served_model_names: tuple[str, ...] = ()
@@ -74,6 +77,8 @@ class EngineConfig:
             raise ConfigError(f"tensor_parallel_size must be at least 1, not {self.tensor_parallel_size}")
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {self.threads} (--threads)")
+        if self.itl_target_ms is not None and not self.itl_target_ms > 0:
+            raise ConfigError(f"itl_target_ms must be above 0, not {self.itl_target_ms:g} (--itl-target)")
         if self.num_kv_blocks is not None and self.num_kv_blocks < 2:
             raise ConfigError(f"num_kv_blocks must be at least 2 (one is the null block), not {self.num_kv_blocks}")
         if not 0 <= self.step_timeout < float("inf"):

@@ -38,6 +38,7 @@ def expected(smollm2_gguf: Path) -> list[list[list[int]]]:
         pytest.param({"max_num_seqs": 16, "max_num_batched_tokens": 16}, id="chunks-of-16"),
         pytest.param({"max_num_seqs": 16, "max_num_batched_tokens": 512}, id="chunks-of-512"),
         pytest.param({"max_num_seqs": 16, "num_kv_blocks": 24, "max_model_len": 352}, id="constant-preemption"),
+        pytest.param({"max_num_seqs": 16, "itl_target_ms": 8}, id="chunks-by-measured-time"),
     ],
 )
 def test_tokens_are_those_of_the_request_alone(

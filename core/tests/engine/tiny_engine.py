@@ -6,13 +6,16 @@ request gets `alone` is always the reference's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+from engine.simulated_time import SimulatedClock, TimedExecutable
 
 from octavo.engine.core import EngineCore
+from octavo.engine.rehearsal import rehearse
 from octavo.graph import Builder, Graph, RopeSpec
 from octavo.kv import KVGroup, KVManager
 from octavo.platform import (
@@ -148,19 +151,29 @@ def engine(
     limits: Limits | None = None,
     seed: int = 0,
     platform: str | None = None,
+    itl_target: float | None = None,
+    clock: SimulatedClock | None = None,
 ) -> TinyEngine:
-    """Put one together. ``limits`` are for the reference, which has none; another platform has its own."""
+    """Put one together. ``limits`` are for the reference, which has none; another platform has its own. With a
+    ``clock``, its steps take the time that the clock gives them, and are rehearsed."""
     model = graph(windows)
     if (platform or _platform) == REFERENCE:
         device: Device = ReferenceDevice(lambda: MemoryReport(1 << 30, 1 << 30))
-        config, block_size = SchedulerConfig(rows, budget, context, limits or Limits()), BLOCK
+        config = SchedulerConfig(rows, budget, context, limits or Limits(), itl_target=itl_target)
+        block_size = BLOCK
     else:
         assert limits is None, "a platform's limits are its own"
         chosen = select(discover().platforms, platform or _platform)
         settings = Settings(max_model_len=context, max_num_seqs=min(rows, budget), max_num_batched_tokens=budget)
         plan = chosen.negotiate(PlanRequest(_facts(model), settings))
         assert isinstance(plan, Plan), plan
-        config = SchedulerConfig(plan.max_num_seqs, plan.max_num_batched_tokens, plan.max_model_len, plan.limits)
+        config = SchedulerConfig(
+            plan.max_num_seqs,
+            plan.max_num_batched_tokens,
+            plan.max_model_len,
+            plan.limits,
+            itl_target=itl_target,
+        )
         device, block_size = chosen.open(Rank()), plan.block_size
     groups = [KVGroup(w) for w in model.kv_windows]
     kv = KVManager(blocks, block_size, groups, prefix_caching)
@@ -169,8 +182,15 @@ def engine(
     layout = kv_layout(model, block_size, "f32")
     executables, _ = load_runner(device, model, weights(model), buckets, layout, lambda what, done, total: None)
     store = device.allocate_kv(layout, blocks)
+    measured: Callable[[], float] = time.perf_counter
+    if clock is not None:
+        executables = {bucket: TimedExecutable(inner, clock) for bucket, inner in executables.items()}
+        rehearse(scheduler.times, config, groups, block_size, executables, store, None, clock)
+        measured = clock
     runner = Runner(executables, store, Batch(config.max_num_seqs, context, block_size, len(groups)))
-    core = EngineCore(scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed)
+    core = EngineCore(
+        scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed, clock=measured
+    )
     tiny = TinyEngine(core, scheduler, kv, runner, device)
     _opened.append(tiny)
     return tiny

@@ -10,7 +10,7 @@ request must get the tokens of `serial_output`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from octavo.kv import NULL_BLOCK, KVManager
@@ -249,6 +249,9 @@ class Bench:
         self.events: list[TokenEvent] = []
         self.plans: list[StepPlan] = []
         self.in_flight: StepPlan | None = None
+        self.seconds: Callable[[StepPlan], float] = lambda plan: 1e-3 * sum(plan.counts)
+        """How long a step takes."""
+        self.now = 0.0
 
     def start(self) -> StepPlan | None:
         oldest = self.scheduler._running[0] if self.scheduler._running else None
@@ -270,7 +273,9 @@ class Bench:
     def finish(self) -> list[TokenEvent]:
         plan, self.in_flight = self.in_flight, None
         assert plan is not None
-        events = self.scheduler.update(plan, self.runner.run(plan))
+        self.scheduler.observe(plan, self.seconds(plan))
+        self.now += self.seconds(plan)
+        events = self.scheduler.update(plan, self.runner.run(plan), self.now)
         for event in events:
             key = event.request_id, event.index
             assert key not in self.last or self.last[key].finish_reason is None, "a choice goes on after its end"

@@ -89,10 +89,12 @@ class AnyTraffic(RuleBasedStateMachine):
         volume=st.sampled_from([None, None, CONTEXT + 4, 2 * CONTEXT]),
         prefill_rows=st.sampled_from([None, None, 1, 2]),
         bucket_kind=st.sampled_from(["none", "product", "explicit"]),
+        itl_target=st.sampled_from([None, None, 1e-6, 0.005, 1.0]),
     )
     def build(
         self, groups: Any, block_size: int, spare_blocks: int, caching: bool, seqs: int, tokens: int, policy: Any,
         exclusive: bool, multiple: int, volume: int | None, prefill_rows: int | None, bucket_kind: str,
+        itl_target: float | None,
     ) -> None:  # fmt: skip
         needed = peak_blocks(groups, block_size, CONTEXT, tokens)  # one sequence of the full length, and not much more
         kv = KVManager(1 + needed + spare_blocks, block_size, groups, caching, hash_key=b"fixed")
@@ -103,7 +105,7 @@ class AnyTraffic(RuleBasedStateMachine):
             max_prefill_rows=prefill_rows,
             buckets=buckets(bucket_kind, tokens, seqs),
         )
-        config = SchedulerConfig(seqs, tokens, CONTEXT, limits, policy=policy)
+        config = SchedulerConfig(seqs, tokens, CONTEXT, limits, policy=policy, itl_target=itl_target)
         self.bench = Bench(Scheduler(config, kv))
         self.requests: dict[str, Request] = {}
         self.aborted: set[tuple[str, int]] = set()

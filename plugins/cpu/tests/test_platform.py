@@ -58,10 +58,21 @@ def test_it_leaves_memory_and_rows_to_others_unless_told() -> None:
     plan = CPU.negotiate(PlanRequest(MODEL, Settings()))
     assert isinstance(plan, Plan)
     assert (plan.max_num_seqs, plan.memory_utilization, plan.max_model_len) == (64, 0.5, 2048)
-    assert {d.setting for d in plan.decisions} == {"max_num_seqs", "memory_utilization"}
+    assert {d.setting for d in plan.decisions} == {"max_num_seqs", "max_num_batched_tokens", "memory_utilization"}
     asked = CPU.negotiate(PlanRequest(MODEL, Settings(max_num_seqs=128, memory_utilization=0.8, block_size=32)))
     assert isinstance(asked, Plan)
     assert (asked.max_num_seqs, asked.memory_utilization, asked.block_size) == (128, 0.8, 32)
+
+
+@pytest.mark.parametrize(
+    ("rows", "asked", "tokens"), [(None, None, 256), (8, None, 256), (512, None, 1024), (8, 4096, 4096)]
+)
+def test_a_step_is_as_long_as_one_native_piece_unless_there_are_many_rows_or_it_is_told(
+    rows: int | None, asked: int | None, tokens: int
+) -> None:
+    plan = CPU.negotiate(PlanRequest(MODEL, Settings(max_num_seqs=rows, max_num_batched_tokens=asked)))
+    assert isinstance(plan, Plan)
+    assert plan.max_num_batched_tokens == tokens
 
 
 @pytest.mark.parametrize(

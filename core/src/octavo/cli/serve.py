@@ -55,6 +55,12 @@ def serve(
     require_artifacts: Annotated[
         bool, typer.Option("--require-artifacts", help="Refuse to start if anything would have to be compiled first.")
     ] = False,
+    itl_target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS", help="Most milliseconds between two tokens of a stream while prompts are computed beside it."
+        ),
+    ] = None,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
@@ -85,6 +91,7 @@ def serve(
         threads=threads,
         artifacts=artifacts,
         require_artifacts=require_artifacts,
+        itl_target_ms=itl_target,
         served_model_names=tuple(served_model_name or ()),
         chat_template=_read_template(chat_template),
         step_timeout=step_timeout,

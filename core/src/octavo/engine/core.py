@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from octavo.errors import EngineDead, RequestError
 from octavo.platform import Device, KVStore
@@ -20,7 +20,8 @@ _GOLDEN = 0x9E3779B97F4A7C15  # odd, so multiples of it modulo 2**64 never repea
 class EngineCore:
     """Takes tokenised requests and yields their tokens, step by step.
 
-    ``vocab_size`` bounds the token ids that a prompt may hold. ``seed`` seeds the requests that bring none.
+    ``vocab_size`` bounds the token ids that a prompt may hold. ``seed`` seeds the requests that bring none. ``clock``
+    gives seconds and never goes back; steps are timed by it.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class EngineCore:
         vocab_size: int,
         eos_ids: frozenset[int],
         seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
@@ -41,6 +43,7 @@ class EngineCore:
         self._vocab_size = vocab_size
         self._eos_ids = eos_ids
         self._seed = seed
+        self._clock = clock
         self._added = 0
         self._closed = False
         self._on_device_since: float | None = None
@@ -99,15 +102,19 @@ class EngineCore:
         """
         if self._closed:  # a step would touch memory that is gone
             raise EngineDead("the engine was closed")
+        begun = self._clock()
         plan = self._scheduler.schedule()
         if plan is None:
             return []
         try:
             result = self._run(plan)
+            ended = self._clock()
+            self._scheduler.observe(plan, ended - begun)
         except Exception as error:  # whatever the device, its plugin or sampling may raise
             _logger.exception("a step of %d rows failed", len(plan.rows))
             result = self._run_row_by_row(plan, error)
-        return self._scheduler.update(plan, result)
+            ended = self._clock()
+        return self._scheduler.update(plan, result, ended)
 
     def _run(self, plan: StepPlan) -> StepResult:
         self._on_device_since = time.monotonic()

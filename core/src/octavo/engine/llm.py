@@ -71,6 +71,7 @@ class LLM:
             print(output.outputs[0].text)
 
     ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
+    ``itl_target_ms`` keeps the prompt chunks of a step so short that no request waits longer for its next token.
     ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
     sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
     """
@@ -94,6 +95,7 @@ class LLM:
         threads: int | None = None,
         artifacts: str | Path | None = None,
         require_artifacts: bool = False,
+        itl_target_ms: float | None = None,
         seed: int = 0,
         **unbuilt: Any,
     ) -> None:
@@ -118,6 +120,7 @@ class LLM:
             threads=threads,
             artifacts=None if artifacts is None else Path(artifacts),
             require_artifacts=require_artifacts,
+            itl_target_ms=itl_target_ms,
             seed=seed,
         )
         with startup_progress() as progress:
@@ -183,7 +186,9 @@ class LLM:
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
     def metrics(self) -> SchedulerMetrics:
-        """What the scheduler and the KV cache have done so far: preemptions, prefix hits, blocks, wasted slots."""
+        """What the scheduler and the KV cache have done so far: preemptions, prefix hits, blocks, wasted slots, waits
+        between tokens.
+        """
         return self._core.metrics()
 
     def close(self) -> None:

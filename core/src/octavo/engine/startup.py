@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo import env
 from octavo.config import EngineConfig
 from octavo.engine.artifacts import all_missing, engine_store
 from octavo.engine.core import EngineCore
+from octavo.engine.rehearsal import describe_target, rehearse
 from octavo.engine.sizing import size_kv
 from octavo.errors import ArtifactMissing, ConfigError, PlatformError, UnsupportedFeature
 from octavo.graph.ops.spec import weight_bytes
@@ -158,14 +159,21 @@ def _assemble(
             limits=plan.limits,
             policy=config.scheduling_policy,
             max_waiting=config.max_waiting,
+            itl_target=None if config.itl_target_ms is None else config.itl_target_ms / 1e3,
         ),
         manager,
     )
     store = device.allocate_kv(layout, blocks)
+    sampler = device.sampler()
+    if config.itl_target_ms is not None:
+        rehearse(scheduler.times, scheduler.config, groups, plan.block_size, executables, store, sampler)
+        decision = describe_target(scheduler)
+        _logger.info("%s", decision)
+        plan = replace(plan, decisions=(*plan.decisions, decision))
     batch = Batch(plan.max_num_seqs, plan.max_model_len, plan.block_size, len(groups))
     core = EngineCore(
         scheduler,
-        Runner(executables, store, batch, device.sampler()),
+        Runner(executables, store, batch, sampler),
         device,
         store,
         vocab_size=model.config.vocab_size,

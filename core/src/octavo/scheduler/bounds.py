@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from octavo.errors import ConfigError, ContextLengthExceeded, RequestError
 from octavo.kv import KVManager
 from octavo.kv.sizing import longest_sequence
@@ -46,6 +48,7 @@ class Bounds:
         self.prefill_rows = min(limits.max_prefill_rows or self.seats, self.seats)
         """Rows with a prompt chunk in one step."""
         blocks = kv.pool.num_blocks - 1
+        self._token_sizes = sorted({b.tokens for b in self.buckets.buckets if b.tokens is not None})
         self.longest = longest_sequence(kv.groups, kv.block_size, blocks, self.tokens, self.context)
         """Tokens of the longest sequence that the cache can hold when it is alone; at most ``context``."""
         self.spare_samples = self._prove_buckets()
@@ -56,6 +59,11 @@ class Bounds:
         if self.volume is None:
             return self.context
         return self.volume // rows // self.block_size * self.block_size
+
+    def padded(self, tokens: int) -> int:
+        """The tokens that a step of so many runs as."""
+        at = bisect_left(self._token_sizes, tokens)
+        return self._token_sizes[at] if at < len(self._token_sizes) else tokens
 
     def largest_steps(self, spare_samples: int) -> list[Bucket]:
         """Steps such that every step that may be scheduled is no larger, in every size, than one of them."""

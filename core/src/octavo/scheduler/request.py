@@ -64,6 +64,8 @@ class Request:
     kv: KVSequence = field(init=False)
     preempted: int = field(init=False, default=0)
     """How many times it lost its blocks."""
+    token_at: float | None = field(init=False, default=None)
+    """When its last token came."""
     cached_tokens: int = field(init=False, default=0)
     """Prompt tokens found in the cache at the first admission."""
     prompt_logprobs: list[TokenLogprobs] | None = field(init=False, default=None)
@@ -100,6 +102,7 @@ class Request:
         child.key = (self.key[0], self.key[1], index)
         child.kv = kv
         child.cached_tokens, child.prompt_logprobs = self.cached_tokens, None
+        child.token_at = self.token_at
         return child
 
     def finish_reason(self, token: int) -> tuple[FinishReason, int | None] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,9 +13,12 @@ from octavo.runner.plan import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.scheduler.bounds import Bounds
 from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.events import FinishReason, TokenEvent
+from octavo.scheduler.latency import LatencyRecorder
 from octavo.scheduler.metrics import SchedulerMetrics
 from octavo.scheduler.queue import WaitingQueue
 from octavo.scheduler.request import Request, Status, row_ids
+from octavo.scheduler.step_time import StepShape, StepTimes, shape_of
+from octavo.scheduler.target import Allowance
 
 Kind = Literal["mixed", "prefill", "decode"]
 RUNNING = Status.RUNNING
@@ -33,6 +37,8 @@ class _Room:
     tokens: int
     spare_samples: int
     prefill_rows: int
+    allowance: Allowance | None
+    """What a latency target leaves for prompt chunks, if there is one and rows decode."""
     rows: int = 0
     longest: int = 0
     """Longest context among the rows so far."""
@@ -50,6 +56,10 @@ class Scheduler:
     key is in every step (in every other one where the platform cannot mix prompts and decodes), never
     loses its blocks, and finishes; then the next one does. Waiting requests do not overtake each other.
 
+    With ``config.itl_target`` the prompt chunks of a step in which rows decode are kept so short that its time, as
+    ``times`` predicts it from the steps before, stays below the target; the first of them gets `LEAST_CHUNK` tokens
+    even so. Which step a token is computed in never changes a result.
+
     Not thread-safe. ``add`` and ``abort`` may come at any time between the other calls.
     """
 
@@ -57,6 +67,8 @@ class Scheduler:
         self.config = config
         self.kv = kv
         self.bounds = Bounds(config, kv)
+        self.times = StepTimes()
+        """Of the steps that `observe` was told of; kept only under a target."""
         self._waiting = WaitingQueue()
         self._running: list[Request] = []  # by key; iterated over while preemption shortens its tail
         self._families: dict[str, list[Request]] = {}  # request id -> its unfinished rows
@@ -67,6 +79,8 @@ class Scheduler:
         self._in_flight: list[Request] | None = None
         self._arrivals = 0
         self._preemptions = 0
+        self._inter_token = LatencyRecorder()
+        self._token_budget = self.bounds.tokens  # of the last step
         self._ended = False  # _running holds rows that are FINISHED
         self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
 
@@ -113,7 +127,14 @@ class Scheduler:
 
     def metrics(self) -> SchedulerMetrics:
         """A snapshot; O(running rows)."""
-        return SchedulerMetrics(len(self._running), len(self._waiting), self._preemptions, self.kv.stats())
+        return SchedulerMetrics(
+            len(self._running),
+            len(self._waiting),
+            self._preemptions,
+            self.kv.stats(),
+            self._token_budget,
+            self._inter_token.snapshot(),
+        )
 
     # -- forming a step ----------------------------------------------------------------------------
 
@@ -140,7 +161,8 @@ class Scheduler:
     def _form(self, kind: Kind, *, closed: bool = False) -> list[Request]:
         """The rows of a step of this kind, each with its ``scheduled`` tokens and the slots for them."""
         bounds = self.bounds
-        room = _Room(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, closed=closed)
+        allowance = None if self.config.itl_target is None or kind == "decode" else self._allowance()
+        room = _Room(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, allowance, closed=closed)
         self._share_tokens(room)
         batch: list[Request] = []
         for row in self._running:  # _make_room shortens this list from its tail, never before `row`
@@ -158,7 +180,23 @@ class Scheduler:
         if self._waiting and not room.closed:
             room.longest = max((row.computed + row.scheduled for row in batch), default=0)
             self._admit(room, batch)
+        if kind != "decode":
+            cut = allowance is not None and allowance.cut
+            self._token_budget = sum([row.scheduled for row in batch]) if cut else bounds.tokens
         return batch
+
+    def _allowance(self) -> Allowance | None:
+        contexts = [row.computed + 1 for row in self._running if row.pending == 1]
+        return self.allowance(StepShape(decodes=len(contexts), context=sum(contexts))) if contexts else None
+
+    def allowance(self, decodes: StepShape) -> Allowance | None:
+        """What the target leaves for prompt chunks beside ``decodes``; ``None`` without a target."""
+        target, bounds = self.config.itl_target, self.bounds
+        if target is None:
+            return None
+        if bounds.exclusive:  # a step of chunks, then one of decodes: the rows wait for both
+            target, decodes = target - self.times.predict(decodes), StepShape()
+        return Allowance(self.times, target, decodes, bounds.padded, bounds.chunk_multiple)
 
     def _share_tokens(self, room: _Room) -> None:
         """Give running rows their share of the step: sets ``scheduled`` of each, 0 for those left out."""
@@ -204,6 +242,8 @@ class Scheduler:
         scores = row.params.prompt_logprobs is not None
         if scores:  # every token of the chunk takes a row of logits, and one is there for each row of the step
             count = min(count, room.spare_samples + 1)
+        if room.allowance is not None and count > 0:
+            count = room.allowance.clip(count, row.computed)
         if count < pending:
             count -= count % self.bounds.chunk_multiple
         if count <= 0 or (pending > 1 and room.prefill_rows == 0):
@@ -211,6 +251,8 @@ class Scheduler:
             return False
         row.scheduled = count
         room.tokens -= count
+        if room.allowance is not None:
+            room.allowance.take(count, row.computed)
         if scores:
             room.spare_samples -= count - 1
         if pending > 1:
@@ -315,12 +357,21 @@ class Scheduler:
 
     # -- taking a step's result --------------------------------------------------------------------
 
-    def update(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
-        """Take the result of the plan that ``schedule`` returned last; its events, in the plan's row order."""
+    def observe(self, plan: StepPlan, seconds: float) -> None:
+        """The step of this plan took so long, from its planning to its result."""
+        if self.config.itl_target is not None:
+            self.times.observe(shape_of(plan), seconds)
+
+    def update(self, plan: StepPlan, result: StepResult, now: float = 0.0) -> list[TokenEvent]:
+        """Take the result of the plan that ``schedule`` returned last; its events, in the plan's row order.
+
+        ``now`` is when it came, in seconds on any clock that does not go back; latencies are counted by it.
+        """
         batch, self._in_flight = self._in_flight, None
         assert batch is not None and len(batch) == len(plan.rows), "the plan is not the one in flight"
         events: list[TokenEvent] = []
         failed = result.failed
+        before: defaultdict[float | None, int] = defaultdict(int)  # rows with a token, by when they had the one before
         for row, tokens, logprobs, scores in zip(
             batch, result.tokens, result.logprobs, result.prompt_logprobs, strict=True
         ):
@@ -338,11 +389,14 @@ class Scheduler:
             if row.pending:
                 continue  # a chunk, and not the prompt's last
             if row.branches != 1:
+                row.token_at = now
                 events += self._first_tokens(row, tokens, logprobs)
                 continue
             token = tokens[0]
             row.tokens.append(token)
             row.pending = 1
+            before[row.token_at] += 1
+            row.token_at = now
             event = TokenEvent(row.root_id, row.index, (token,), cached_tokens=row.cached_tokens)
             events.append(event)
             if logprobs:
@@ -351,6 +405,7 @@ class Scheduler:
                 self._attach_scores(row, event)
             if token in row.stops or len(row.tokens) >= row.max_length:
                 self._conclude(row, event)
+        self._inter_token.add(before, now)
         if self._ended:
             self._settle()
         return events

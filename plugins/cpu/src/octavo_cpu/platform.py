@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform as host
+from dataclasses import replace
 from importlib import metadata
 
 from octavo.platform import (
@@ -57,8 +58,14 @@ CAPABILITIES = Capabilities(
     targets=(TARGET,),
 )
 
-DEFAULTS = Settings(max_num_seqs=64, memory_utilization=0.5)
+_ROWS = 64
+
+DEFAULTS = Settings(max_num_seqs=_ROWS, memory_utilization=0.5)
 """What a machine that has other work to do is asked for: half of its memory, and rows that its cores keep up with."""
+
+_STEP_TOKENS = 256
+"""Tokens of a step: a native step takes them in pieces of so many, so that more in one step gain nothing, and only keep
+the rows that decode waiting (docs/performance.md has the measurement)."""
 
 
 class CpuPlatform:
@@ -84,7 +91,10 @@ class CpuPlatform:
 
     def negotiate(self, request: PlanRequest) -> Plan | Unsupported:
         """See `Platform.negotiate`."""
-        return negotiate_by_declaration(request, "cpu", CAPABILITIES, Limits(), DEFAULTS)
+        rows = request.settings.max_num_seqs or _ROWS
+        # As many again as there may be decodes, lest prompts be left with hardly a token a step.
+        defaults = replace(DEFAULTS, max_num_batched_tokens=max(_STEP_TOKENS, 2 * rows))
+        return negotiate_by_declaration(request, "cpu", CAPABILITIES, Limits(), defaults)
 
     def open(self, rank: Rank) -> Device:
         """See `Platform.open`. ConfigError for more threads than there are cores. Packing, all that is done ahead of

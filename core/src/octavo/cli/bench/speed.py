@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from octavo.cli.bench.mixed import show_mixed
+
 if TYPE_CHECKING:
     from octavo.engine import LLM
 
@@ -50,10 +52,19 @@ def latency(
     input_len: Annotated[int, typer.Option(help="Prompt tokens.")] = 32,
     output_len: Annotated[int, typer.Option(help="Output tokens.")] = 128,
     rounds: Rounds = 5,
+    streams: Annotated[
+        int, typer.Option(help="Streams to watch while a long prompt is computed beside them; 0 leaves that out.")
+    ] = 4,
+    long_prompt: Annotated[
+        int, typer.Option(help="Tokens of that prompt, where the model's context allows it.")
+    ] = 4096,
+    itl_target: Annotated[
+        float, typer.Option(metavar="MS", help="The target to compare with none; see: octavo serve --help.")
+    ] = 50.0,
     platform: Platform = None,
     threads: Threads = None,
 ) -> None:
-    """One sequence alone: time to the first token, and time per token after it."""
+    """One sequence alone, then token to token of several while a long prompt is computed, without and with a target."""
     llm = _start(model, 1, input_len + output_len, platform, threads)
     firsts, wholes = [], []
     for turn in range(rounds):
@@ -67,6 +78,8 @@ def latency(
         "time per output token": f"{each * 1e3:.2f} ms ({1 / each:,.1f} tokens/s)",
     }
     _show(f"1 x {input_len}+{output_len}, median of {rounds}", rows)
+    if streams:
+        show_mixed(model, streams, long_prompt, itl_target, rounds, platform, threads)
 
 
 def _start(model: str, sequences: int, length: int, platform: str | None, threads: int | None) -> LLM:
