@@ -111,7 +111,7 @@ int octavo_add_buffer(void* handle, int width) {
 }
 
 // Integers in the order of Step's fields: op, on_samples, in[3], out[4], matrices[4], count, vector, rope, width, heads, kv_heads, head_dim,
-// group, slot, window, run, gate, feed, logits (27 of them); floats: eps, scale, softcap.
+// group, slot, window, run, gate, feed, logits (27 of them); floats: eps, scale, softcap, refine.
 void octavo_add_step(void* handle, const int* i, const float* f) {
     Step step;
     step.op = Op(i[0]);
@@ -127,6 +127,7 @@ void octavo_add_step(void* handle, const int* i, const float* f) {
     step.eps = f[0];
     step.scale = f[1];
     step.softcap = f[2];
+    step.refine = f[3];
     static_cast<Handle*>(handle)->model.steps.push_back(step);
 }
 

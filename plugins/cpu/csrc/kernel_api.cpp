@@ -37,7 +37,7 @@ void octavo_kernel_dequantise(int64_t format, const uint8_t* row, int64_t column
 void octavo_kernel_matmul(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
                           int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int64_t rows, float* y,
                           int64_t ld) {
-    const Activations x = {codes, scales, sums, half_sums, bf16, int(k)};
+    const Activations x = {codes, scales, sums, half_sums, bf16, int(k), nullptr, nullptr, nullptr};
     set_of(set).matmul(matrix_of(format, packed, outputs, inputs), int(first), int(last), x, int(rows), y, int(ld));
 }
 
@@ -48,7 +48,7 @@ void octavo_kernel_matmul_float(const void* set, int64_t format, const uint8_t* 
 
 void octavo_kernel_quantise(const void* set, const float* values, int64_t count, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
                             int64_t k, int64_t row) {
-    const Activations x = {codes, scales, sums, half_sums, nullptr, int(k)};
+    const Activations x = {codes, scales, sums, half_sums, nullptr, int(k), nullptr, nullptr, nullptr};
     set_of(set).quantise(values, int(count), x, int(row));
 }
 

@@ -19,10 +19,18 @@ struct Activations {
     int32_t* half_sums; // [rows][k / 16]  32 * sum of 16 codes: what Q6_K's offset of 32 takes away
     uint16_t* bf16;     // [rows][k]      for bf16 weights
     int k;              // row stride, in elements; a multiple of 32
+
+    // Finer codes: where refined, x = scale * (code + low / 256), and `sums` counts them too. A group that is not has codes of 0 here.
+    int8_t* low;             // [rows][k], -127 … 127
+    int32_t* low_half_sums;  // [rows][k / 16]
+    uint8_t* refined;        // [rows][k / 32]; null: no group is
 };
 
-// A group whose largest size is below this has a scale and codes of 0: 127 / size would leave the range of a float.
-constexpr float kQuantiseFloor = 1.925929944387236e-34f;  // 2^-112
+constexpr float kLowUnit = 1.0f / 256;
+
+// A group whose largest size is below this has a scale and codes of 0: 127 / size would leave the range of a float, and a product of
+// scales its normal numbers, where 1 / 256 of it is no longer exact.
+constexpr float kQuantiseFloor = 8.271806125530277e-25f;  // 2^-80
 
 // Online softmax of up to kVectors query heads that share one key-value head. Positions are processed in spans of kSpan, aligned to
 // absolute positions, so that a query's result depends on its own position only. Long contexts fall into chunks of kContextChunk positions,

@@ -163,6 +163,28 @@ inline void add_planes(const uint8_t* codes, const int8_t* const (&a)[M], int fi
     }
 }
 
+// Whether any of M rows from `row` on has finer codes in a group.
+template <int M>
+inline bool any_refined(const Activations& x, int row, int g) {
+    bool any = false;
+    if (x.refined)
+        for (int m = 0; m < M; ++m) any = any || x.refined[size_t(row + m) * size_t(x.k / 32) + size_t(g)];
+    return any;
+}
+
+// The rows' finer codes of a group.
+template <int M>
+inline void low_codes(const Activations& x, int row, int g, const int8_t* (&low)[M]) {
+    for (int m = 0; m < M; ++m) low[m] = x.low + size_t(row + m) * size_t(x.k) + g * kGroup;
+}
+
+// 256 times the products of codes, and those of the finer ones.
+template <int M>
+inline void join_low(__m256i (&dot)[M][2], const __m256i (&low)[M][2]) {
+    for (int m = 0; m < M; ++m)
+        for (int h = 0; h < 2; ++h) dot[m][h] = _mm256_add_epi32(_mm256_slli_epi32(dot[m][h], 8), low[m][h]);
+}
+
 template <int M>
 inline void set(__m256i (&dot)[M][2], int m, int32_t value) { dot[m][0] = dot[m][1] = _mm256_set1_epi32(value); }
 
@@ -180,12 +202,13 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
     constexpr size_t step = super ? bytes : bytes + 64;
     const int8_t* a[M];
     const float *scales_of[M], *sums_of[M];
-    const int32_t* half_sums_of[M];
+    const int32_t *half_sums_of[M], *low_half_sums_of[M];
     for (int m = 0; m < M; ++m) {
         a[m] = x.codes + size_t(row + m) * size_t(x.k);
         scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
         sums_of[m] = x.sums + size_t(row + m) * size_t(x.k / 32);
         half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
+        low_half_sums_of[m] = x.refined ? x.low_half_sums + size_t(row + m) * size_t(x.k / 16) : nullptr;
     }
     __m256 total[M][2];
     for (int m = 0; m < M; ++m) total[m][0] = total[m][1] = _mm256_setzero_ps();
@@ -200,19 +223,34 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
             }
         }
         prefetch(codes + kAhead, step);
-        __m256i dot[M][2];
+        __m256i dot[M][2], low_dot[M][2];
+        const bool refined = any_refined<M>(x, row, g);
+        const float unit = refined ? kLowUnit : 1.0f;
+        const int8_t* low[M];
+        if (refined) low_codes(x, row, g, low);
         if constexpr (packing == Packing::U8Super16) {
             for (int half = 0; half < 2; ++half) {
                 const uint8_t* own = header + 64 + (g % 8) * 32 + half * 16;
                 const __m256 scale[2] = {_mm256_mul_ps(halves(header), signed_bytes(own)), _mm256_mul_ps(halves(header + 16), signed_bytes(own + 8))};
                 for (int m = 0; m < M; ++m) set(dot, m, -half_sums_of[m][g * 2 + half]);
                 add_planes<packing>(codes, a, half * 4, half * 4 + 4, dot);
-                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+                if (refined) {
+                    for (int m = 0; m < M; ++m) set(low_dot, m, -low_half_sums_of[m][g * 2 + half]);
+                    add_planes<packing>(codes, low, half * 4, half * 4 + 4, low_dot);
+                    join_low(dot, low_dot);
+                }
+                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
             }
         } else {
             for (int m = 0; m < M; ++m)
                 set(dot, m, packing == Packing::U8Half && !kVnni ? 4 * (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) : 0);
             add_planes<packing>(codes, a, 0, 8, dot);
+            if (refined) {
+                for (int m = 0; m < M; ++m)
+                    set(low_dot, m, packing == Packing::U8Half && !kVnni ? 4 * (low_half_sums_of[m][g * 2] + low_half_sums_of[m][g * 2 + 1]) : 0);
+                add_planes<packing>(codes, low, 0, 8, low_dot);
+                join_low(dot, low_dot);
+            }
             __m256 scale[2], minimum[2];
             for (int h = 0; h < 2; ++h) {
                 if constexpr (super) {
@@ -225,7 +263,7 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
                 }
             }
             for (int m = 0; m < M; ++m) {
-                add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+                add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
                 const __m256 sum = _mm256_set1_ps(sums_of[m][g]);
                 for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(minimum[h], sum, total[m][h]);
             }
@@ -260,19 +298,30 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activat
         const __m256 scale[2] = {_mm256_loadu_ps(parts.scales + s * 16), _mm256_loadu_ps(parts.scales + s * 16 + 8)};
         for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
             prefetch(codes + kAhead, bytes);
-            __m256i dot[M][2];
-            for (int m = 0; m < M; ++m) {
-                const int32_t sum = (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) / 32;
+            __m256i dot[M][2], low_dot[M][2];
+            const auto begin = [&](__m256i (&dots)[M][2], int m, const int32_t* half_sums) {
+                const int32_t sum = (half_sums[g * 2] + half_sums[g * 2 + 1]) / 32;
                 if constexpr (packing == Packing::U4Zero)
                     for (int h = 0; h < 2; ++h)
-                        dot[m][h] = small_product(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(parts.zeros + s * 16 + h * 8))), -sum);
-                else set(dot, m, packing == Packing::U4Centred ? -8 * sum : kVnni ? -128 * sum : 0);
-            }
+                        dots[m][h] = small_product(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(parts.zeros + s * 16 + h * 8))), -sum);
+                else set(dots, m, packing == Packing::U4Centred ? -8 * sum : kVnni ? -128 * sum : 0);
+            };
+            for (int m = 0; m < M; ++m) begin(dot, m, half_sums_of[m]);
             add_planes<packing>(codes, a, 0, 8, dot);
+            const bool refined = any_refined<M>(x, row, g);
+            const float unit = refined ? kLowUnit : 1.0f;
+            if (refined) {
+                const int8_t* low[M];
+                low_codes(x, row, g, low);
+                for (int m = 0; m < M; ++m) begin(low_dot, m, x.low_half_sums + size_t(row + m) * size_t(x.k / 16));
+                add_planes<packing>(codes, low, 0, 8, low_dot);
+                join_low(dot, low_dot);
+            }
             for (int m = 0; m < M; ++m) {
+                const float own = scales_of[m][g] * unit;
                 if constexpr (packing == Packing::U8Centred)
-                    for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]), _mm256_set1_ps(scales_of[m][g]), total[m][h]);
-                else add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+                    for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]), _mm256_set1_ps(own), total[m][h]);
+                else add_scaled(total[m], dot[m], scale, own);
                 a[m] += kGroup;
             }
         }

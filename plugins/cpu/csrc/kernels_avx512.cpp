@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "weigh.h"
 
@@ -24,6 +25,8 @@ namespace {
 
 // Rows of one register block: 16 accumulators, 8 registers of unpacked codes, scale, minimum and a dot product stay in 32.
 constexpr int kRows = 16;
+// Rows that are refined together: if one has finer codes in a group, all are multiplied with theirs.
+constexpr int kTogether = 4;
 // Bytes ahead of the codes in use: about what a core takes in while memory answers.
 constexpr int kAhead = 3072;
 
@@ -78,22 +81,41 @@ struct Stored {
     float scale(int m, int g) const { return x.scales[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
     float sum(int m, int g) const { return x.sums[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
     const int32_t* half_sums(int m, int g) const { return x.half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
+    const int8_t* low(int m, int g) const { return x.low + size_t(row + m) * size_t(x.k) + g * 32; }
+    const int32_t* low_half_sums(int m, int g) const { return x.low_half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
+    // Whether any of `rows` rows from m on has finer codes in a group.
+    bool refined(int m, int rows, int g) const {
+        bool any = false;
+        if (x.refined)
+            for (int i = m; i < m + rows; ++i) any = any || x.refined[size_t(row + i) * size_t(x.k / 32) + size_t(g)];
+        return any;
+    }
     template <Packing packing>
     int32_t taken_away(int m, int g) const { return (half_sums(m, g)[0] + half_sums(m, g)[1]) / 32 * kTakenAway<packing>; }
+    template <Packing packing>
+    int32_t low_taken_away(int m, int g) const { return (low_half_sums(m, g)[0] + low_half_sums(m, g)[1]) / 32 * kTakenAway<packing>; }
 };
 
 // Copied into a panel, group by group all rows together, so that one pointer and constant offsets reach everything: with
 // three pointers a row, most of them would have to be loaded themselves.
 struct Panel {
-    static constexpr size_t kScales = kRows * 32, kSums = kScales + kRows * 4, kHalves = kSums + kRows * 4, kStride = kHalves + kRows * 8;
+    static constexpr size_t kScales = kRows * 32, kSums = kScales + kRows * 4, kHalves = kSums + kRows * 4, kLow = kHalves + kRows * 8,
+                            kLowHalves = kLow + kRows * 32, kRefined = kLowHalves + kRows * 8, kStride = kRefined + 64;
     const uint8_t* data;
 
-    const int8_t* codes(int m, int g) const { return reinterpret_cast<const int8_t*>(data + size_t(g) * kStride) + m * 32; }
-    float scale(int m, int g) const { return reinterpret_cast<const float*>(data + size_t(g) * kStride + kScales)[m]; }
-    float sum(int m, int g) const { return reinterpret_cast<const float*>(data + size_t(g) * kStride + kSums)[m]; }
-    const int32_t* half_sums(int m, int g) const { return reinterpret_cast<const int32_t*>(data + size_t(g) * kStride + kHalves) + m * 2; }
+    template <typename T>
+    const T* at(int g, size_t offset) const { return reinterpret_cast<const T*>(data + size_t(g) * kStride + offset); }
+    const int8_t* codes(int m, int g) const { return at<int8_t>(g, 0) + m * 32; }
+    float scale(int m, int g) const { return at<float>(g, kScales)[m]; }
+    float sum(int m, int g) const { return at<float>(g, kSums)[m]; }
+    const int32_t* half_sums(int m, int g) const { return at<int32_t>(g, kHalves) + m * 2; }
+    const int8_t* low(int m, int g) const { return at<int8_t>(g, kLow) + m * 32; }
+    const int32_t* low_half_sums(int m, int g) const { return at<int32_t>(g, kLowHalves) + m * 2; }
+    bool refined(int m, int, int g) const { return at<uint8_t>(g, kRefined)[m / kTogether] != 0; }
     template <Packing packing>
     int32_t taken_away(int m, int g) const { return half_sums(m, g)[0]; }  // in their place
+    template <Packing packing>
+    int32_t low_taken_away(int m, int g) const { return low_half_sums(m, g)[0]; }
 };
 
 // A worker's own bytes, 64-byte aligned. (std::vector would put weak symbols into this file, compiled for this instruction set.)
@@ -120,42 +142,80 @@ Panel make_panel(const Activations& x, int row, int rows, int groups) {
     thread_local Workspace workspace;
     uint8_t* data = workspace.get(size_t(groups) * Panel::kStride);
     const Stored stored{x, row};
+    const auto copy = [](uint8_t* to, const int8_t* from) __attribute__((always_inline)) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+    };
     for (int g = 0; g < groups; ++g) {
         uint8_t* group = data + size_t(g) * Panel::kStride;
         for (int m = 0; m < rows; ++m) {
-            _mm256_store_si256(reinterpret_cast<__m256i*>(group + m * 32), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(stored.codes(m, g))));
+            copy(group + m * 32, stored.codes(m, g));
             reinterpret_cast<float*>(group + Panel::kScales)[m] = stored.scale(m, g);
             reinterpret_cast<float*>(group + Panel::kSums)[m] = stored.sum(m, g);
             if constexpr (packing == Packing::U8Super16) std::memcpy(group + Panel::kHalves + m * 8, stored.half_sums(m, g), 8);
             if constexpr (spans(packing)) reinterpret_cast<int32_t*>(group + Panel::kHalves)[m * 2] = stored.taken_away<packing>(m, g);
         }
+        for (int m = 0; m < rows; m += kTogether) {
+            const int count = std::min(kTogether, rows - m);
+            const bool refined = stored.refined(m, count, g);
+            group[Panel::kRefined + size_t(m / kTogether)] = refined;
+            if (!refined) continue;
+            for (int i = m; i < m + count; ++i) {
+                copy(group + Panel::kLow + i * 32, stored.low(i, g));
+                if constexpr (packing == Packing::U8Super16) std::memcpy(group + Panel::kLowHalves + i * 8, stored.low_half_sums(i, g), 8);
+                if constexpr (spans(packing)) reinterpret_cast<int32_t*>(group + Panel::kLowHalves)[i * 2] = stored.low_taken_away<packing>(i, g);
+            }
+        }
     }
     return {data};
 }
 
-// dot + the products of a group's codes.
-template <int M>
+// dot + the products of planes first … last-1 of a group with codes that begin at the first's.
+template <int M, int first = 0, int last = 8>
 inline __m512i add_planes(__m512i dot, const __m512i (&planes)[8], const int8_t* codes) {
     if constexpr (M < 4) {  // few rows: two chains hide VPDPBUSD's latency, where many rows do it themselves
         __m512i odd = _mm512_setzero_si512();
         OCTAVO_UNROLL
-        for (int p = 0; p < 8; p += 2) {
-            dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes + p * 4));
-            odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(codes + p * 4 + 4));
+        for (int p = first; p < last; p += 2) {
+            dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes + (p - first) * 4));
+            odd = _mm512_dpbusd_epi32(odd, planes[p + 1], broadcast_codes(codes + (p - first) * 4 + 4));
         }
         return _mm512_add_epi32(dot, odd);
     } else {
         OCTAVO_UNROLL
-        for (int p = 0; p < 8; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes + p * 4));
+        for (int p = first; p < last; ++p) dot = _mm512_dpbusd_epi32(dot, planes[p], broadcast_codes(codes + (p - first) * 4));
         return dot;
     }
 }
+
+// Do `row_of(refined, m)` for all M rows of a block: `refined` tells at compile time whether to take the finer codes too.
+template <int M, typename Source, typename RowOf>
+[[gnu::always_inline]] inline void for_rows(const Source& x, int g, const RowOf& row_of) {
+    OCTAVO_UNROLL
+    for (int m = 0; m < M; m += kTogether) {
+        if (x.refined(m, std::min(kTogether, M - m), g)) {
+            OCTAVO_UNROLL
+            for (int i = 0; i < kTogether; ++i)
+                if (m + i < M) row_of(std::true_type{}, m + i);
+        } else {
+            OCTAVO_UNROLL
+            for (int i = 0; i < kTogether; ++i)
+                if (m + i < M) row_of(std::false_type{}, m + i);
+        }
+    }
+}
+
+// 256 times the codes' product and the finer codes': apart until here, so that neither waits for the other.
+inline __m512i with_low(__m512i dot, __m512i low) { return _mm512_add_epi32(_mm512_slli_epi32(dot, 8), low); }
+
+// What multiplies a dot product of codes alone, or of 256 codes and the finer ones.
+template <bool refined>
+inline __m512 own_scale(float scale) { return _mm512_set1_ps(refined ? scale * kLowUnit : scale); }
 
 // M rows by one tile: each group's codes are unpacked once for all rows.
 template <Packing packing, int M, typename Source>
 void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float* y, int ld) {
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
-    constexpr size_t bytes = nibbles(packing) ? 256 : 512;
+    constexpr size_t bytes = nibbles(packing) ? 256 : 512, step = super ? bytes : bytes + 64;
     __m512 total[M];
     OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_ps();
@@ -163,7 +223,7 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
     const uint8_t* codes = tile;
     const uint8_t* header = tile;
     __m512 d{}, dmin{};
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < groups; ++g, codes += step) {
         if constexpr (super) {
             if (g % 8 == 0) {
                 header = codes;
@@ -173,26 +233,26 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
                 codes = header + 320;
             }
         }
-        prefetch(codes + kAhead, super ? bytes : bytes + 64);
+        prefetch(codes + kAhead, step);
         unpack<packing>(codes, planes);
         if constexpr (packing == Packing::U8Super16) {
             const __m128i sub = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + 64 + (g % 8) * 32));
             const __m128i sub2 = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + 80 + (g % 8) * 32));
             const __m512 scale0 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
             const __m512 scale1 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub2)));
-            OCTAVO_UNROLL
-            for (int m = 0; m < M; ++m) {
+            for_rows<M>(x, g, [&](auto refined, int m) __attribute__((always_inline)) {
                 const int32_t* offsets = x.half_sums(m, g);
-                __m512i dot0 = _mm512_set1_epi32(-offsets[0]), dot1 = _mm512_set1_epi32(-offsets[1]);
-                OCTAVO_UNROLL
-                for (int p = 0; p < 4; ++p) {
-                    dot0 = _mm512_dpbusd_epi32(dot0, planes[p], broadcast_codes(x.codes(m, g) + p * 4));
-                    dot1 = _mm512_dpbusd_epi32(dot1, planes[p + 4], broadcast_codes(x.codes(m, g) + 16 + p * 4));
+                __m512i dot0 = add_planes<M, 0, 4>(_mm512_set1_epi32(-offsets[0]), planes, x.codes(m, g));
+                __m512i dot1 = add_planes<M, 4, 8>(_mm512_set1_epi32(-offsets[1]), planes, x.codes(m, g) + 16);
+                if constexpr (refined) {
+                    const int32_t* low_offsets = x.low_half_sums(m, g);
+                    dot0 = with_low(dot0, add_planes<M, 0, 4>(_mm512_set1_epi32(-low_offsets[0]), planes, x.low(m, g)));
+                    dot1 = with_low(dot1, add_planes<M, 4, 8>(_mm512_set1_epi32(-low_offsets[1]), planes, x.low(m, g) + 16));
                 }
-                const __m512 own = _mm512_set1_ps(x.scale(m, g));
+                const __m512 own = own_scale<refined>(x.scale(m, g));
                 total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot0), _mm512_mul_ps(scale0, own), total[m]);
                 total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot1), _mm512_mul_ps(scale1, own), total[m]);
-            }
+            });
         } else {
             __m512 scale, minimum;
             if constexpr (super) {
@@ -205,17 +265,21 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
                 scale = halves(codes + bytes);
                 minimum = halves(codes + bytes + 32);
             }
-            OCTAVO_UNROLL
-            for (int m = 0; m < M; ++m) {
-                const __m512i dot = add_planes<M>(_mm512_setzero_si512(), planes, x.codes(m, g));
-                total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, _mm512_set1_ps(x.scale(m, g))), total[m]);
+            for_rows<M>(x, g, [&](auto refined, int m) __attribute__((always_inline)) {
+                __m512i dot = add_planes<M>(_mm512_setzero_si512(), planes, x.codes(m, g));
+                if constexpr (refined) dot = with_low(dot, add_planes<M>(_mm512_setzero_si512(), planes, x.low(m, g)));
+                total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, own_scale<refined>(x.scale(m, g))), total[m]);
                 total[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x.sum(m, g)), total[m]);
-            }
+            });
         }
-        codes += super ? bytes : bytes + 64;
     }
     OCTAVO_UNROLL
     for (int m = 0; m < M; ++m) _mm512_storeu_ps(y + size_t(row + m) * size_t(ld), total[m]);
+}
+
+// zero * taken_away + dot: both factors fit 16 bits, and the upper 16 of `zero` are 0.
+inline __m512i add_small_product(__m512i dot, __m512i zero, int32_t taken_away) {
+    return _mm512_dpwssd_epi32(dot, zero, _mm512_set1_epi32(taken_away));
 }
 
 // The same where scales are for spans of groups.
@@ -233,19 +297,24 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Source&
         const __m512 scale = _mm512_loadu_ps(parts.scales + s * 16);
         __m512i zero{};
         if constexpr (packing == Packing::U4Zero) zero = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(parts.zeros + s * 16)));
+        const auto without_zeros = [&](__m512i dot, int32_t taken_away) __attribute__((always_inline)) {
+            if constexpr (packing == Packing::U4Zero) return add_small_product(dot, zero, taken_away);
+            else return _mm512_add_epi32(dot, _mm512_set1_epi32(taken_away));
+        };
         for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
             prefetch(codes + kAhead, bytes);
             unpack<packing>(codes, planes);
-            OCTAVO_UNROLL
-            for (int m = 0; m < M; ++m) {
-                __m512i dot = _mm512_set1_epi32(x.template taken_away<packing>(m, g));
-                if constexpr (packing == Packing::U4Zero)  // both factors fit 16 bits, and the upper 16 of `zero` are 0
-                    dot = _mm512_dpwssd_epi32(_mm512_setzero_si512(), zero, dot);
+            for_rows<M>(x, g, [&](auto refined, int m) __attribute__((always_inline)) {
+                __m512i dot = without_zeros(_mm512_setzero_si512(), x.template taken_away<packing>(m, g));
                 dot = add_planes<M>(dot, planes, x.codes(m, g));
-                const __m512 own = _mm512_set1_ps(x.scale(m, g));
+                if constexpr (refined) {
+                    const __m512i low = without_zeros(_mm512_setzero_si512(), x.template low_taken_away<packing>(m, g));
+                    dot = with_low(dot, add_planes<M>(low, planes, x.low(m, g)));
+                }
+                const __m512 own = own_scale<refined>(x.scale(m, g));
                 if constexpr (packing == Packing::U8Centred) total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), own, total[m]);
                 else total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(scale, own), total[m]);
-            }
+            });
         }
         if constexpr (packing == Packing::U8Centred) {
             OCTAVO_UNROLL

@@ -25,27 +25,38 @@ int code_of(const uint8_t* codes, bool halves, int column, int k) {
     return plane < 4 ? codes[plane * 64 + byte] & 15 : codes[(plane - 4) * 64 + byte] >> 4;
 }
 
+// A row's codes in one group as whole numbers, of one unit each: the codes, or 256 times them and the finer ones.
+struct Group {
+    Group(const Activations& x, int row, int g) {
+        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g), element = size_t(row) * size_t(x.k) + size_t(g) * 32;
+        const bool refined = x.refined && x.refined[at];
+        unit = refined ? x.scales[at] * kLowUnit : x.scales[at];
+        for (int i = 0; i < 32; ++i) code[i] = refined ? 256 * x.codes[element + size_t(i)] + x.low[element + size_t(i)] : x.codes[element + size_t(i)];
+        for (int h = 0; h < 2; ++h) half_sum[h] = refined ? 256 * x.half_sums[2 * at + size_t(h)] + x.low_half_sums[2 * at + size_t(h)] : x.half_sums[2 * at + size_t(h)];
+    }
+    float unit;
+    int32_t code[32], half_sum[2];
+};
+
 // One output of one row: groups in order, each added with two fused multiply-adds, as the vector kernels do.
 float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const Activations& x, int row) {
     const bool small = nibbles(matrix.packing);
     const bool super = matrix.packing != Packing::U4Half && matrix.packing != Packing::U8Half;
     const size_t bytes = small ? 256 : 512;
     const int groups = matrix.inputs / kGroup;
-    const int8_t* a = x.codes + size_t(row) * size_t(x.k);
-    const float* scales = x.scales + size_t(row) * size_t(x.k / 32);
     const float* sums = x.sums + size_t(row) * size_t(x.k / 32);
     float y = 0.0f;
     for (int g = 0; g < groups; ++g) {
+        const Group a(x, row, g);
         const uint8_t* header = tile + size_t(g / 8) * (320 + 8 * bytes);
         const uint8_t* codes = super ? header + 320 + size_t(g % 8) * bytes : tile + size_t(g) * (bytes + 64);
         int32_t dot[2] = {0, 0};
-        for (int k = 0; k < kGroup; ++k) dot[k / 16] += code_of(codes, small, column, k) * a[g * 32 + k];
+        for (int k = 0; k < kGroup; ++k) dot[k / 16] += code_of(codes, small, column, k) * a.code[k];
         if (matrix.packing == Packing::U8Super16) {
-            const int32_t* halves = x.half_sums + size_t(row) * size_t(x.k / 16) + g * 2;
-            const float d = half_of(header, column) ;
+            const float d = half_of(header, column);
             for (int h = 0; h < 2; ++h) {
                 const float scale = d * float(int8_t(header[64 + (g % 8) * 32 + h * 16 + column]));
-                y = std::fma(float(dot[h] - halves[h]), scale * scales[g], y);
+                y = std::fma(float(dot[h] - a.half_sum[h]), scale * a.unit, y);
             }
             continue;
         }
@@ -58,7 +69,7 @@ float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const
             scale = half_of(codes + bytes, column);
             minimum = half_of(codes + bytes + 32, column);
         }
-        y = std::fma(float(dot[0] + dot[1]), scale * scales[g], y);
+        y = std::fma(float(dot[0] + dot[1]), scale * a.unit, y);
         y = std::fma(minimum, sums[g], y);
     }
     return y;
@@ -68,16 +79,15 @@ float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const
 float spans_dot(const Matrix& matrix, const uint8_t* tile, int column, const Activations& x, int row) {
     const Spans parts = spans_of(matrix, tile);
     const bool small = nibbles(matrix.packing), one_scale = matrix.packing == Packing::U8Centred;
-    const int8_t* a = x.codes + size_t(row) * size_t(x.k);
-    const float* scales = x.scales + size_t(row) * size_t(x.k / 32);
     float y = 0.0f;
     for (int g = 0; g < matrix.inputs / kGroup; ++g) {
+        const Group a(x, row, g);
         const size_t at = size_t(g / matrix.span) * 16 + size_t(column);
         const int zero = one_scale ? 128 : matrix.packing == Packing::U4Zero ? parts.zeros[at] : 8;
         int32_t dot = 0;
         for (int k = 0; k < kGroup; ++k)
-            dot += (code_of(parts.codes + size_t(g) * (small ? 256 : 512), small, column, k) - zero) * a[g * 32 + k];
-        y = std::fma(float(dot), one_scale ? scales[g] : parts.scales[at] * scales[g], y);
+            dot += (code_of(parts.codes + size_t(g) * (small ? 256 : 512), small, column, k) - zero) * a.code[k];
+        y = std::fma(float(dot), one_scale ? a.unit : parts.scales[at] * a.unit, y);
     }
     return one_scale ? y * parts.scales[column] : y;
 }

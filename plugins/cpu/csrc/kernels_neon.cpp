@@ -142,6 +142,28 @@ inline void set(int32x4_t (&dot)[kParts], int32_t value) {
     for (int q = 0; q < kParts; ++q) dot[q] = vdupq_n_s32(value);
 }
 
+// Whether any of `rows` rows from `row` on has finer codes in a group.
+inline bool any_refined(const Activations& x, int row, int rows, int g) {
+    bool any = false;
+    if (x.refined)
+        for (int m = row; m < row + rows; ++m) any = any || x.refined[size_t(m) * size_t(x.k / 32) + size_t(g)];
+    return any;
+}
+
+// A group's codes of M rows, 16 to a register.
+template <int M>
+inline void load_codes(const int8_t* codes, const Activations& x, int row, int g, int8x16_t (&out)[M][2]) {
+    for (int m = 0; m < M; ++m)
+        for (int half = 0; half < 2; ++half) out[m][half] = vld1q_s8(codes + size_t(row + m) * size_t(x.k) + g * 32 + half * 16);
+}
+
+// 256 times the products of codes, and those of the finer ones.
+template <int M>
+inline void join_low(int32x4_t (&dot)[M][kParts], const int32x4_t (&low)[M][kParts]) {
+    for (int m = 0; m < M; ++m)
+        for (int q = 0; q < kParts; ++q) dot[m][q] = vaddq_s32(vshlq_n_s32(dot[m][q], 8), low[m][q]);
+}
+
 inline void add_scaled(Tile& total, const int32x4_t (&dot)[kParts], const Tile& scale, float own) {
     for (int q = 0; q < kParts; ++q) total.part[q] = vfmaq_f32(total.part[q], vcvtq_f32_s32(dot[q]), vmulq_n_f32(scale.part[q], own));
 }
@@ -155,12 +177,11 @@ template <Packing packing, int M>
 void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, float* y, int ld) {
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
     constexpr size_t bytes = nibbles(packing) ? 256 : 512;
-    const int8_t* codes_of[M];
     const float *scales_of[M], *sums_of[M];
     const int32_t* half_sums_of[M];
+    const auto low_half_sums_of = [&](int m) { return x.low_half_sums + size_t(row + m) * size_t(x.k / 16); };
     Tile total[M];
     for (int m = 0; m < M; ++m) {
-        codes_of[m] = x.codes + size_t(row + m) * size_t(x.k);
         scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
         sums_of[m] = x.sums + size_t(row + m) * size_t(x.k / 32);
         half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
@@ -175,22 +196,35 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
                 codes = header + 320;
             }
         }
-        int8x16_t a[M][2];
-        for (int m = 0; m < M; ++m)
-            for (int half = 0; half < 2; ++half) a[m][half] = vld1q_s8(codes_of[m] + g * 32 + half * 16);
-        int32x4_t dot[M][kParts];
+        int8x16_t a[M][2], low[M][2];
+        load_codes(x.codes, x, row, g, a);
+        const bool refined = any_refined(x, row, M, g);
+        const float unit = refined ? kLowUnit : 1.0f;
+        if (refined) load_codes(x.low, x, row, g, low);
+        int32x4_t dot[M][kParts], low_dot[M][kParts];
         if constexpr (packing == Packing::U8Super16) {
             const Tile d = halves(header);
             for (int half = 0; half < 2; ++half) {
                 const Tile scale = product(d, signed_bytes(header + 64 + (g % 8) * 32 + half * 16));
                 for (int m = 0; m < M; ++m) set(dot[m], -half_sums_of[m][g * 2 + half]);
                 add_group<packing>(codes, a, half, half + 1, dot);
-                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+                if (refined) {
+                    for (int m = 0; m < M; ++m) set(low_dot[m], -low_half_sums_of(m)[g * 2 + half]);
+                    add_group<packing>(codes, low, half, half + 1, low_dot);
+                    join_low(dot, low_dot);
+                }
+                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
             }
         } else {
             for (int m = 0; m < M; ++m)  // what U8Half's codes lack of 128 each
                 set(dot[m], packing == Packing::U8Half ? 4 * (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) : 0);
             add_group<packing>(codes, a, 0, 2, dot);
+            if (refined) {
+                for (int m = 0; m < M; ++m)
+                    set(low_dot[m], packing == Packing::U8Half ? 4 * (low_half_sums_of(m)[g * 2] + low_half_sums_of(m)[g * 2 + 1]) : 0);
+                add_group<packing>(codes, low, 0, 2, low_dot);
+                join_low(dot, low_dot);
+            }
             Tile scale, minimum;
             if constexpr (super) {
                 const uint8_t* own = header + 64 + (g % 8) * 32;
@@ -202,7 +236,7 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
                 minimum = halves(codes + bytes + 32);
             }
             for (int m = 0; m < M; ++m) {
-                add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+                add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
                 for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], minimum.part[q], sums_of[m][g]);
             }
         }
@@ -223,12 +257,10 @@ template <Packing packing, int M>
 void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
     constexpr size_t bytes = nibbles(packing) ? 256 : 512;
     const Spans parts = spans_of(matrix, tile);
-    const int8_t* codes_of[M];
     const float* scales_of[M];
     const int32_t* half_sums_of[M];
     Tile total[M];
     for (int m = 0; m < M; ++m) {
-        codes_of[m] = x.codes + size_t(row + m) * size_t(x.k);
         scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
         half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
         total[m] = {{zero(), zero(), zero(), zero()}};
@@ -240,19 +272,29 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activat
         for (int q = 0; q < kParts; ++q) scale.part[q] = vld1q_f32(parts.scales + s * 16 + q * 4);
         for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
             int8x16_t a[M][2];
-            for (int m = 0; m < M; ++m)
-                for (int half = 0; half < 2; ++half) a[m][half] = vld1q_s8(codes_of[m] + g * 32 + half * 16);
+            load_codes(x.codes, x, row, g, a);
             int32x4_t dot[M][kParts];
-            for (int m = 0; m < M; ++m) {
-                const int32_t sum = (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) / 32;
-                if constexpr (packing == Packing::U4Zero) multiplied(dot[m], parts.zeros + s * 16, -sum);
-                else set(dot[m], packing == Packing::U4Centred ? -8 * sum : 0);
-            }
+            const auto begin = [&](int32x4_t (&one)[kParts], const int32_t* half_sums) {
+                const int32_t sum = (half_sums[g * 2] + half_sums[g * 2 + 1]) / 32;
+                if constexpr (packing == Packing::U4Zero) multiplied(one, parts.zeros + s * 16, -sum);
+                else set(one, packing == Packing::U4Centred ? -8 * sum : 0);
+            };
+            for (int m = 0; m < M; ++m) begin(dot[m], half_sums_of[m]);
             add_group<packing>(codes, a, 0, 2, dot);
+            const bool refined = any_refined(x, row, M, g);
+            const float unit = refined ? kLowUnit : 1.0f;
+            if (refined) {
+                int32x4_t low_dot[M][kParts];
+                load_codes(x.low, x, row, g, a);
+                for (int m = 0; m < M; ++m) begin(low_dot[m], x.low_half_sums + size_t(row + m) * size_t(x.k / 16));
+                add_group<packing>(codes, a, 0, 2, low_dot);
+                join_low(dot, low_dot);
+            }
             for (int m = 0; m < M; ++m) {
+                const float own = scales_of[m][g] * unit;
                 if constexpr (packing == Packing::U8Centred)
-                    for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], vcvtq_f32_s32(dot[m][q]), scales_of[m][g]);
-                else add_scaled(total[m], dot[m], scale, scales_of[m][g]);
+                    for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], vcvtq_f32_s32(dot[m][q]), own);
+                else add_scaled(total[m], dot[m], scale, own);
             }
         }
         if constexpr (packing == Packing::U8Centred)
@@ -518,7 +560,7 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 template <int V>
 void scores16(const uint16_t* keys, const float* queries, int dim, float* scores);
 template <int V>
-void mix(const AttentionUnit& unit, int start, int first, int end, const float* weights, int slice, float* out);
+void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out);
 #else
 // Scores of V queries against 16 positions.
 template <int V>

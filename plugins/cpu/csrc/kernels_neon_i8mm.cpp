@@ -127,8 +127,10 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
     const int8_t* codes_of[2 * P];
     const float *scales_of[2 * P], *sums_of[2 * P];
     const int32_t* half_sums_of[2 * P];
+    size_t row_of[2 * P];
     for (int m = 0; m < 2 * P; ++m) {
         const size_t at = size_t(row + std::min(m, count - 1)), k = size_t(x.k);
+        row_of[m] = at;
         codes_of[m] = x.codes + at * k;
         scales_of[m] = x.scales + at * (k / 32);
         sums_of[m] = x.sums + at * (k / 32);
@@ -144,7 +146,9 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
                 codes = header + 320;
             }
         }
-        int8x16_t own[P][4];  // 8 k of two rows
+        int8x16_t own[P][4], low[P][4];  // 8 k of two rows
+        const bool refined = any_refined(x, row, count, g);
+        const float unit = refined ? kLowUnit : 1.0f;
         float32x4_t own_scale[P], own_sum[P];
         for (int p = 0; p < P; ++p) {
             for (int half = 0; half < 2; ++half) {
@@ -153,7 +157,13 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
                 own[p][half * 2] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
                 own[p][half * 2 + 1] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
             }
-            own_scale[p] = both(scales_of[2 * p], scales_of[2 * p + 1], g);
+            for (int half = 0; refined && half < 2; ++half) {
+                const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(x.low + row_of[2 * p] * size_t(x.k) + g * 32 + half * 16));
+                const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(x.low + row_of[2 * p + 1] * size_t(x.k) + g * 32 + half * 16));
+                low[p][half * 2] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
+                low[p][half * 2 + 1] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
+            }
+            own_scale[p] = vmulq_n_f32(both(scales_of[2 * p], scales_of[2 * p + 1], g), unit);
             own_sum[p] = both(sums_of[2 * p], sums_of[2 * p + 1], g);
         }
         float32x4_t scale[kResults], minimum[kResults];
@@ -175,6 +185,17 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
                     for (int j = 0; j < N; ++j) dot[p][j] = start;
                 }
                 add_eights<packing, P, N>(codes, own, column, halved ? half * 2 : 0, halved ? half * 2 + 2 : 4, dot);
+                if (refined) {
+                    int32x4_t low_dot[P][N];
+                    for (int p = 0; p < P; ++p) {
+                        const auto low_half_sums = [&](int m) { return x.low_half_sums + row_of[m] * size_t(x.k / 16); };
+                        const int32x4_t start = halved ? vnegq_s32(both(low_half_sums(2 * p), low_half_sums(2 * p + 1), g * 2 + half)) : vdupq_n_s32(0);
+                        for (int j = 0; j < N; ++j) low_dot[p][j] = start;
+                    }
+                    add_eights<packing, P, N>(codes, low, column, halved ? half * 2 : 0, halved ? half * 2 + 2 : 4, low_dot);
+                    for (int p = 0; p < P; ++p)
+                        for (int j = 0; j < N; ++j) dot[p][j] = vaddq_s32(vshlq_n_s32(dot[p][j], 8), low_dot[p][j]);
+                }
                 for (int p = 0; p < P; ++p)
                     for (int j = 0; j < N; ++j) {
                         float32x4_t& total = totals.of[p][column + j];

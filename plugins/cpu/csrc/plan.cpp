@@ -9,6 +9,7 @@
 #include <new>
 
 #include "numbers.h"
+#include "refine.h"
 
 namespace octavo {
 
@@ -155,9 +156,13 @@ void Model::reserve(int tokens) {
     sums_.resize(elements / 32);
     half_sums_.resize(elements / 16);
     bf16_.resize(elements);
-    activations_ = {codes_.data(), scales_.data(), sums_.data(), half_sums_.data(), bf16_.data(), widest};
+    low_.resize(elements);
+    low_half_sums_.resize(elements / 16);
+    refined_.resize(elements / 32);
+    activations_ = {codes_.data(), scales_.data(), sums_.data(), half_sums_.data(), bf16_.data(), widest, low_.data(), low_half_sums_.data(),
+                    refined_.data()};
     const size_t few = size_t(widest) * kFewRows;
-    private_bytes_.assign(size_t(pool_->threads()), std::vector<uint8_t>(few * (1 + 2) + few / 32 * 16 + 64));
+    private_bytes_.assign(size_t(pool_->threads()), std::vector<uint8_t>(few * (1 + 2 + 1) + few / 32 * (16 + 8 + 1) + 64));
     private_.clear();
     for (std::vector<uint8_t>& bytes : private_bytes_) {
         uint8_t* at_byte = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
@@ -166,8 +171,11 @@ void Model::reserve(int tokens) {
         own.scales = reinterpret_cast<float*>(at_byte);
         own.sums = own.scales + few / 32;
         own.half_sums = reinterpret_cast<int32_t*>(own.sums + few / 32);
-        own.bf16 = reinterpret_cast<uint16_t*>(own.half_sums + few / 16);
+        own.low_half_sums = own.half_sums + few / 16;
+        own.bf16 = reinterpret_cast<uint16_t*>(own.low_half_sums + few / 16);
         own.codes = reinterpret_cast<int8_t*>(own.bf16 + few);
+        own.low = own.codes + few;
+        own.refined = reinterpret_cast<uint8_t*>(own.low + few);
         private_.push_back(own);
     }
     cosines_.resize(ropes.size());
@@ -257,8 +265,10 @@ Model::Share Model::share(int count, int worker) const {
 }
 
 void Model::feed(const Step& step, const float* values, int width, int row, const Activations& to) {
-    if (step.feed == Feed::Int8) kernels_->quantise(values, width, to, row);
-    else if (step.feed == Feed::Bf16) kernels_->to_bf16(values, width, to.bf16 + size_t(row) * size_t(to.k));
+    if (step.feed == Feed::Int8) {
+        kernels_->quantise(values, width, to, row);
+        refine(values, width, step.refine, to, row);
+    } else if (step.feed == Feed::Bf16) kernels_->to_bf16(values, width, to.bf16 + size_t(row) * size_t(to.k));
 }
 
 void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {

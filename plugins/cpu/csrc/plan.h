@@ -76,6 +76,7 @@ struct Step {
     float eps = 0, scale = 0, softcap = 0;
     Gate gate = Gate::Silu;
     Feed feed = Feed::None;
+    float refine = 0;  // see refine.h
     bool logits = false;  // Linear: the model's output
     // Set by Model::finish. With few rows a feeding step is done by every worker for itself, which saves the barrier after it.
     bool repeatable = false;   // this step feeds, makes no floats that others need at once, and a linear comes next
@@ -165,7 +166,9 @@ private:
     std::vector<float*> buffers_;
     std::vector<int8_t> codes_;
     std::vector<float> scales_, sums_;
-    std::vector<int32_t> half_sums_;
+    std::vector<int32_t> half_sums_, low_half_sums_;
+    std::vector<int8_t> low_;
+    std::vector<uint8_t> refined_;
     std::vector<uint16_t> bf16_;
     Activations activations_{};
     std::vector<std::vector<uint8_t>> private_bytes_;  // per worker, of private_

@@ -126,7 +126,7 @@ class _Instantiation:
             self._library.octavo_add_buffer(self._handle, width)
         for step in program.steps:
             integers = np.array(self._integers(step), np.int32)
-            floats = np.array([step.eps, step.scale, step.softcap], np.float32)
+            floats = np.array([step.eps, step.scale, step.softcap, step.refine], np.float32)
             self._library.octavo_add_step(self._handle, pointer(integers), pointer(floats))
         self._library.octavo_finish(self._handle)
 

@@ -7,6 +7,7 @@ for.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,11 @@ FLOAT_FORMATS = frozenset({"f32", "f16"})
 
 NONE, INT8, BF16 = 0, 1, 2
 """What a step feeds to the linear after it: the library's Feed."""
+
+import os  # TUNING
+REFINE_ABOVE = float(os.environ.get("REFINE", "3"))
+HEAD = float(os.environ.get("HEAD", "0"))
+"""A group is refined if its scale is above so many times the root of its row's mean square scale."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Step:
     run: int = 0
     gate: str = "silu"
     feed: int = NONE
+    refine: float = 0.0
     logits: bool = False
     eps: float = 0.0
     scale: float = 0.0
@@ -95,6 +102,7 @@ class _Lowering:
         self._fed: dict[int, str] = {}  # kind -> the value whose quantized form is at hand
         self._producer: dict[str, int] = {}  # value -> index of the step that can feed it
         self._uses = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs.values())
+        self._made_by = {value: node.op for node in graph.nodes for value in node.outputs}
         self._readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for value in node.inputs:
@@ -189,8 +197,19 @@ class _Lowering:
         if self._fed.get(kind) == value:
             return
         width = self._type(value).width
-        self._emit(Step("quantise", self._on_samples(value), (self._buffer_of[value],), width=width, feed=kind))
+        step = Step("quantise", self._on_samples(value), (self._buffer_of[value],), width=width, feed=kind)
+        self._emit(replace(step, refine=self._refinement(value)))
         self._fed[kind] = value
+
+    def _refinement(self, value: str) -> float:
+        """The threshold of the library's ``refine`` for a value that is fed as int8.
+
+        What the output matrix multiplies is refined whole: it is few rows, and what it loses nothing evens out. What
+        attention makes is a mean of values, without the outliers that finer codes are for.
+        """
+        if any(reader.op == "linear" and self._logits_step(reader) for reader in self._readers.get(value, [])):
+            return HEAD
+        return REFINE_ABOVE if self._made_by.get(value) != "attention" else math.inf
 
     def _result(self, value: str) -> tuple[int, int]:
         """(buffer or -1, feed) for a node that can feed a linear itself."""
@@ -229,6 +248,7 @@ class _Lowering:
                 width=width,
                 run=run,
                 feed=feed,
+                refine=self._refinement(normed),
                 eps=_number(node, "eps"),
                 offset=_number(node, "offset"),
             )
@@ -339,6 +359,7 @@ class _Lowering:
                 (a, b),
                 (target,),
                 width=self._type(out).width,
+                refine=self._refinement(out),
                 gate=str(node.attrs["kind"]),
                 feed=feed,
             )
