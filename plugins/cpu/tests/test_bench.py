@@ -166,7 +166,7 @@ def test_a_step_s_parts_fit_in_its_time(checkpoint: Path) -> None:
 @pytest.mark.parametrize("window", [0, 1, 7, 100])
 def test_positions_are_counted_within_the_window(window: int) -> None:
     rows = [(5, 5), (1, 40), (0, 9), (4, 12)]
-    load_ = Load(4, *(np.array(part, np.int64) for part in zip(*rows, strict=True)))
+    load_ = Load(4, *(np.array(part, np.int64) for part in zip(*rows, strict=True)), 2.0)
     sets = [
         [set(range(max(0, p - window + 1) if window else 0, p + 1)) for p in range(context - count, context)]
         for count, context in rows

@@ -107,7 +107,7 @@ def _measure(bench: Bench, case: Case, weights: NativeWeights, evict: npt.NDArra
     finally:
         store.close()
     packed = {name: array.nbytes for name, array in weights.packed.items()}
-    work = step_work(case.program.steps[case.measured[0]], case.specs, packed, Load.of(case.step))
+    work = step_work(case.program.steps[case.measured[0]], case.specs, packed, Load.of(case.step, case.layout.dtype))
     return _record(case.kernel, case.label, samples, work, bench.ceilings)
 
 
