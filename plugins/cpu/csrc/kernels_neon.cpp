@@ -518,7 +518,7 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 template <int V>
 void scores16(const uint16_t* keys, const float* queries, int dim, float* scores);
 template <int V>
-void mix(const AttentionUnit& unit, int start, int first, int end, const float* weights, int slice, float* out);
+void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out);
 #else
 // Scores of V queries against 16 positions.
 template <int V>
