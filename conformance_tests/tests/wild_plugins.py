@@ -125,7 +125,7 @@ class Executable:
 class Device(api.ReferenceDevice):
     def load(self, graph, weights, progress, files=()):
         return {name: dequantise(weights[name]) for name in graph.weights}
-    def compile(self, graph, bucket, weights):
+    def compile(self, graph, bucket, weights, layout):
         return Executable(graph, weights)
     def allocate_kv(self, layout, blocks):
         return Store(layout, blocks)

@@ -172,7 +172,7 @@ def _tell(judged: Judged) -> None:
 
 @app.command()
 def explain(check_id: Annotated[str, typer.Argument(metavar="CHECK")]) -> None:
-    """What a check demands, by which rules it is judged, and which faults it catches."""
+    """Tell what a check demands. By which rules it is judged, and which faults it catches."""
     check = catalogue()[_known(check_id, family=False)]
     typer.echo(f"{check.id} ({check.level} {check.module}, {check.grade}, since {check.since})\n\n{check.spec}\n")
     if check.requires:
@@ -293,7 +293,10 @@ def mutants(
     tier: Tier = "A1",
     threads: Threads = None,
 ) -> None:
-    """Plant every known fault in a platform and see that the checks named for it fail; and none without a fault."""
+    """Plant every known fault and see that it is caught.
+
+    The checks that are named for a fault must fail with it, and none without one.
+    """
     known = planted.catalogue()
     chosen = {name: known[name] for name in known if not only or name in only.split(",")}
     if not chosen:
@@ -327,7 +330,7 @@ def _tell_statuses(verdict: str, name: str, ended: Mapping[str, Status]) -> None
 
 @app.command("lock")
 def write_lock(write: Annotated[bool, typer.Option("--write", help="Replace the list.")] = False) -> None:
-    """Compare the checks with the frozen list (for maintainers of the suite)."""
+    """Compare the checks with the frozen list. For maintainers of the suite."""
     checks = catalogue()
     if write:
         path = Path(__file__).parent / "checks.lock"

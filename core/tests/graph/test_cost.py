@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from graph.decoders import Shape, decoder
 
-from octavo.graph import OPS, Builder, Cost, RopeSpec, Sizes, TensorType, WeightSpec, fuse, kv_block_bytes, step_cost
-from octavo.platform import KVLayout
+from octavo.graph import OPS, Builder, Cost, RopeSpec, Sizes, TensorType, WeightSpec, fuse, step_cost
 
 
 def small(fmt: str = "bf16", window: int | None = None) -> Builder:
@@ -114,15 +113,7 @@ def test_costs_add_up() -> None:
     assert Cost(1, 2, 3, 4) + Cost(10, 20, 30, 40) == Cost(11, 22, 33, 44)
 
 
-def test_a_block_is_as_large_as_the_platforms_layout_says() -> None:
-    graph = decoder(Shape(windows=(None, 4, 4, None)))
-    layout = KVLayout(block_size=16, slots=graph.kv_slots, kv_heads=2, head_dim=4, dtype="bf16")
-    assert graph.kv_slots == 2
-    assert kv_block_bytes(graph, 16, 2) == 2 * 2 * 16 * 2 * 4 * 2 == layout.block_bytes
-
-
-def test_a_model_without_attention_needs_no_blocks() -> None:
+def test_a_model_without_attention_moves_no_keys_and_values() -> None:
     g = Builder("m")
     g.output("h", g.embed("e", vocab=5, width=8))
-    assert kv_block_bytes(g.build(), 16, 2) == 0
     assert step_cost(g.build(), Sizes(3, 1, 1, 3)).kv_bytes == 0

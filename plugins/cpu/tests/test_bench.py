@@ -163,10 +163,21 @@ def test_a_step_s_parts_fit_in_its_time(checkpoint: Path) -> None:
     assert all((part.limit or 1.0) > 0 for part in times.parts)
 
 
+def test_an_int8_cache_is_counted_with_its_scales(checkpoint: Path) -> None:
+    model, shape = load_model(checkpoint), StepShape(3, 1, 33)
+    read = {}
+    for cache in ("bf16", "int8"):
+        native = Native(model, cache=cache)
+        [read[cache]] = [p.bytes for p in measured(native, shape).parts if p.part == "attention"]
+        elements = 2 * 16 * native.layout.slots * native.layout.kv_heads * native.layout.head_dim
+        assert native.device.kv_block_bytes(native.layout) == elements * {"bf16": 32, "int8": 19}[cache] // 16
+    assert read["int8"] == read["bf16"] * 19 / 32
+
+
 @pytest.mark.parametrize("window", [0, 1, 7, 100])
 def test_positions_are_counted_within_the_window(window: int) -> None:
     rows = [(5, 5), (1, 40), (0, 9), (4, 12)]
-    load_ = Load(4, *(np.array(part, np.int64) for part in zip(*rows, strict=True)))
+    load_ = Load(4, *(np.array(part, np.int64) for part in zip(*rows, strict=True)), 2.0)
     sets = [
         [set(range(max(0, p - window + 1) if window else 0, p + 1)) for p in range(context - count, context)]
         for count, context in rows

@@ -36,13 +36,15 @@ def ignore(what: str, done: int, total: int) -> None:
 class Native:
     """A model on a device of its own."""
 
-    def __init__(self, model: Model, kernels: str = "", threads: int = 2, free: int = 1 << 32) -> None:
+    def __init__(
+        self, model: Model, kernels: str = "", threads: int = 2, free: int = 1 << 32, cache: str = "bf16"
+    ) -> None:
         self.graph = fuse(model.graph)
         self.device = CpuDevice(load(), lambda: MemoryReport(free, free), Threads(threads, (), 1), kernels)
         weights = {name: model.checkpoint.tensor(name) for name in self.graph.weights}
         handle = self.device.load(self.graph, weights, ignore)
         heads, dim = self.graph.kv[0].kv_heads, self.graph.kv[0].head_dim
-        self.layout = KVLayout(BLOCK, self.graph.kv_slots, heads, dim, "bf16")
+        self.layout = KVLayout(BLOCK, self.graph.kv_slots, heads, dim, cache)
         self.executable: NativeExecutable = self.device.compile(self.graph, Bucket(), handle, self.layout)
 
     def store(self, blocks: int = 400) -> NativeKVStore:
@@ -107,6 +109,15 @@ def test_float_models_are_as_near_the_oracle_as_a_bf16_cache_allows(model: Model
     tokens = random_tokens(70, seed=1)
     error = relative_error(Native(model, kernels).logits(tokens), exact(model, tokens))
     assert error < 0.01, "keys, values, queries and weights of attention have eight bits of mantissa, all else has 24"
+
+
+@pytest.mark.parametrize("kernels", ["", "generic"])
+def test_an_int8_cache_costs_little_and_does_not_depend_on_how_a_sequence_is_cut(model: Model, kernels: str) -> None:
+    tokens, native = random_tokens(70, seed=1), Native(model, kernels, cache="int8")
+    whole = native.logits(tokens)
+    assert relative_error(whole, Native(model, kernels).logits(tokens)) > 0, "it is another cache than bf16"
+    assert relative_error(whole, exact(model, tokens)) < 0.015
+    assert np.array_equal(native.logits(tokens, (3, 50, 1, 1)), whole)
 
 
 @pytest.mark.parametrize("kernels", ["", "generic"])

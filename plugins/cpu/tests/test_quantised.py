@@ -56,4 +56,4 @@ def test_greedy_tokens_are_those_of_the_reference(kind: str, tmp_path: Path, mon
         assert ours[:clear] == tokens[:clear]
         compared += clear
     assert compared >= 2 * len(PROMPTS)
-    assert len(list((tmp_path / "cache").rglob("*.packed"))) == 1
+    assert len(list((tmp_path / "cache").rglob("*.artifact"))) == 1

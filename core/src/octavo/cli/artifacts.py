@@ -23,7 +23,7 @@ from octavo.platform.artifacts.inspect import Entry, chosen, listing, look, prun
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Compiled artifacts: programs and packed weights that platforms keep, by what they depend on.",
+    help="Look after compiled artifacts. Programs and packed weights that platforms keep, by what they depend on.",
 )
 
 Folder = Annotated[
@@ -37,7 +37,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @app.command("list")
 def list_(artifacts: Folder = None) -> None:
-    """List the artifacts, by what they say of themselves; verify reads all of them."""
+    """List the artifacts. By what they say of themselves; verify reads all of them."""
     folder = _folder(artifacts)
     found = listing(folder)
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -79,7 +79,7 @@ def show(
 
 @app.command()
 def verify(ids: Ids = None, artifacts: Folder = None) -> None:
-    """Read artifacts whole and compare every byte with its checksum; status 1 if any is not good."""
+    """Compare every byte with its checksum. Ends with status 1 if any artifact is not good."""
     paths = chosen(_folder(artifacts), ids or [])
     found = [look(path, check=True, threads=_threads()) for path in paths]
     for entry in found:

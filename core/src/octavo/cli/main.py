@@ -22,12 +22,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Octavo serves large language models on any accelerator.",
 )
-app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
-app.command("compile")(compile_model)
-app.add_typer(artifacts.app, name="artifacts")
-app.add_typer(platforms.app, name="platforms")
-app.add_typer(bench.app, name="bench")
-app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
 
 
 def _version(wanted: bool) -> None:
@@ -45,7 +39,6 @@ def _options(
     """Options of every command."""
 
 
-@app.command("chat")
 def _chat(
     url: Annotated[str, typer.Option(help="Base URL of an OpenAI-compatible server.")] = DEFAULT_URL,
     model: Annotated[str | None, typer.Option(help="Which of its models; the first by default.")] = None,
@@ -58,6 +51,15 @@ def _chat(
 ) -> None:
     """Talk to a running server in the terminal."""
     chat(url, model, system, api_key=api_key, temperature=temperature, max_tokens=max_tokens)
+
+
+app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
+app.command("chat")(_chat)
+app.command("compile")(compile_model)
+app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
+app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(platforms.app, name="platforms")
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

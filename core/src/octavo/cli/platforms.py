@@ -17,21 +17,22 @@ from octavo.platform.discovery import default, discover, select
 _COLOURS = {"available": "green", "unavailable": "yellow", "broken": "red"}
 
 
-app = typer.Typer(
-    rich_markup_mode=None, help="List every installed platform with its verdict, the reason, and which would be used."
-)
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
 def platforms(context: typer.Context) -> None:
-    """List every installed platform with its verdict, the reason, and which one would be used."""
+    """List the installed platforms. Each with its verdict, the reason, and which would be used."""
     if context.invoked_subcommand is None:
         _list()
 
 
 @app.command()
 def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platform.")]) -> None:
-    """Open a platform and show what it declares, what it chose on this machine, and what it measured."""
+    """Open a platform and show what it declares and measures.
+
+    And what it chose on this machine.
+    """
     platform = select(discover().platforms, name)
     info, can = platform.info, platform.capabilities()
     device = platform.open(Rank(artifacts=user_store()))

@@ -14,7 +14,7 @@ CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 
 def conformance(context: typer.Context) -> None:
-    """Prove that a platform is right, and check the proofs of others (needs octavo-conformance)."""
+    """Prove that a platform is right. The distribution octavo-conformance brings it."""
     run("conformance", "octavo-conformance", context.args)
 
 

@@ -18,11 +18,3 @@ def step_cost(graph: Graph, sizes: Sizes) -> Cost:
         weights = [graph.weights[w] for w in node.weights]
         total += OPS[node.op].cost(inputs, weights, node.attrs, sizes)
     return total
-
-
-def kv_block_bytes(graph: Graph, block_size: int, element_bytes: int) -> int:
-    """Bytes of one block of the pool: keys and values of ``block_size`` tokens in the layers of one group."""
-    if not graph.kv:
-        return 0
-    layer = graph.kv[0]
-    return 2 * graph.kv_slots * block_size * layer.kv_heads * layer.head_dim * element_bytes

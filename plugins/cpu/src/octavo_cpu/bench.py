@@ -22,7 +22,7 @@ from octavo.graph import Graph, WeightSpec
 from octavo.platform import KernelTime
 from octavo.platform.host import host_memory
 from octavo.quant import FORMATS as WEIGHT_FORMATS
-from octavo.quant import WeightTensor
+from octavo.quant import WeightTensor, int4_weight, int8_weight
 from octavo_cpu.bench_cases import TABLE_ROWS, Case, cases
 from octavo_cpu.bench_shapes import Shapes
 from octavo_cpu.binding import FORMATS, aligned, pointer
@@ -42,7 +42,8 @@ _PART = 256  # outputs of a matrix that are made up; the others repeat them
 _LOGITS = 1 << 17  # for argmax alone: few enough for a core's own cache
 
 _HALVES = {"q6_k": (208,), "q4_1": (0, 2), "q5_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2)}
-"""Where a quantized block holds its f16 scale and minimum; the others have one scale, at 0."""
+"""Where a block of a GGML format holds its f16 scale and minimum; the others of them have one scale, at 0."""
+_SCALE = 0.01
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _measure(bench: Bench, case: Case, weights: NativeWeights, evict: npt.NDArra
     finally:
         store.close()
     packed = {name: array.nbytes for name, array in weights.packed.items()}
-    work = step_work(case.program.steps[case.measured[0]], case.specs, packed, Load.of(case.step))
+    work = step_work(case.program.steps[case.measured[0]], case.specs, packed, Load.of(case.step, case.layout.dtype))
     return _record(case.kernel, case.label, samples, work, bench.ceilings)
 
 
@@ -208,11 +209,18 @@ def random_rows(form: str, outputs: int, inputs: int) -> npt.NDArray[np.uint8]:
     """Rows of weights as a checkpoint stores them, [outputs, row bytes]: any codes, small scales, no NaN."""
     rng = np.random.default_rng(0)
     stored = WEIGHT_FORMATS[form]
+    if form == "int8":
+        codes = rng.integers(-128, 128, (outputs, inputs), np.int8)
+        return int8_weight(codes, np.full(outputs, _SCALE, np.float32)).data
+    if form.startswith(("int4", "uint4")):
+        pairs = rng.integers(0, 256, (outputs, inputs // 2), np.uint8)
+        groups = (outputs, inputs // stored.group_elements)
+        zeros = rng.integers(0, 16, groups, np.uint8) if stored.has_zero_point else None
+        return int4_weight(pairs, np.full(groups, _SCALE, np.float32), zeros).data
     if stored.quantized:
-        shape = (outputs, inputs // stored.block_elements, stored.block_bytes)
-        blocks = rng.integers(0, 256, shape, dtype=np.uint8)
+        blocks = rng.integers(0, 256, (outputs, inputs // stored.block_elements, stored.block_bytes), np.uint8)
         for at in _HALVES.get(form, (0,)):
-            blocks[:, :, at : at + 2] = np.array([0.01], "<f2").view(np.uint8)
+            blocks[:, :, at : at + 2] = np.array([_SCALE], "<f2").view(np.uint8)
         return blocks.reshape(outputs, -1)
     values = rng.standard_normal((outputs, inputs), np.float32)
     if form == "bf16":

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from octavo.graph import WeightSpec
 from octavo.platform import StepInput
+from octavo_cpu.kv_store import ELEMENT_BYTES
 from octavo_cpu.lower import BF16, INT8, NONE, Step, feed_kind
 from octavo_cpu.machine import Ceilings
 
-F32_BYTES, KV_BYTES = 4, 2  # of an element
+F32_BYTES = 4  # of an element
 ARITHMETIC = {NONE: "f32", INT8: "int8", BF16: "bf16"}
 _PER_ELEMENT = {"rms_norm": 4, "gated": 9, "add": 1, "mul": 1, "scale": 1, "softcap": 8, "bias": 1, "quantise": 4}
 """Operations per element. Quantising: the largest size, a product, a rounding, a sum; `step_cost` has no such op."""
@@ -42,18 +43,21 @@ class Work:
 
 @dataclass(frozen=True)
 class Load:
-    """The sizes of an engine step. ``counts`` are the rows' new tokens, ``contexts`` their tokens after the step."""
+    """The sizes of an engine step. ``counts`` are the rows' new tokens, ``contexts`` their tokens after the step.
+
+    ``kv_bytes`` are those of a key's or value's element in the cache.
+    """
 
     samples: int
     counts: npt.NDArray[np.int64]
     contexts: npt.NDArray[np.int64]
+    kv_bytes: float
 
     @classmethod
-    def of(cls, step: StepInput) -> Load:
-        """The sizes of a step."""
-        return cls(
-            len(step.sample_rows), np.diff(step.query_starts).astype(np.int64), step.context_lens.astype(np.int64)
-        )
+    def of(cls, step: StepInput, kv_dtype: str) -> Load:
+        """The sizes of a step over a cache of ``kv_dtype``."""
+        counts, contexts = np.diff(step.query_starts).astype(np.int64), step.context_lens.astype(np.int64)
+        return cls(len(step.sample_rows), counts, contexts, ELEMENT_BYTES[kv_dtype])
 
     @property
     def tokens(self) -> int:
@@ -85,13 +89,13 @@ def step_work(step: Step, specs: Mapping[str, WeightSpec], packed: Mapping[str, 
         return Work(float(sum(packed[name] for name in step.matrices)), operations, arithmetic, True)
     if step.op == "attention":
         queries, kept = step.heads * step.head_dim, 2 * step.kv_heads * step.head_dim
-        read = float(load.visited(step.window) * kept * KV_BYTES)
+        read = float(load.visited(step.window) * kept * load.kv_bytes)
         return Work(read, 4.0 * queries * load.seen(step.window), "bf16", True)
     if step.op == "rope":
         turned, kept = (step.heads + step.kv_heads) * step.head_dim, 2 * step.kv_heads * step.head_dim
-        written = kept * (F32_BYTES / 2 + KV_BYTES) if len(step.inputs) > 2 else 0.0
+        written = kept * (F32_BYTES / 2 + load.kv_bytes) if len(step.inputs) > 2 else 0.0
         return Work(rows * (2.0 * turned * F32_BYTES + written), 3.0 * rows * turned)
     if step.op == "write_kv":
-        return Work(float(rows * 2 * step.kv_heads * step.head_dim * (F32_BYTES + KV_BYTES)), 0.0)
+        return Work(float(rows * 2 * step.kv_heads * step.head_dim * (F32_BYTES + load.kv_bytes)), 0.0)
     arrays = sum(buffer >= 0 for buffer in (*step.inputs, *step.outputs)) + (step.feed != NONE) / 2
     return Work(rows * step.width * arrays * F32_BYTES, float(rows * step.width * _PER_ELEMENT.get(step.op, 0)))

@@ -26,7 +26,7 @@ from octavo.quant import WeightTensor
 from octavo_cpu.bench import Bench, kernel_times
 from octavo_cpu.binding import pointer
 from octavo_cpu.executable import NativeExecutable
-from octavo_cpu.kv_store import NativeKVStore
+from octavo_cpu.kv_store import NativeKVStore, block_bytes
 from octavo_cpu.lower import lower
 from octavo_cpu.machine import INSTRUCTIONS, Ceilings, measure_ceilings, processor_name
 from octavo_cpu.sampler import NativeSampler
@@ -73,8 +73,8 @@ class CpuDevice:
         )
 
     def kv_block_bytes(self, layout: KVLayout) -> int:
-        """The values, and with int8 a bf16 scale for each 8 of a key's and each 16 of a value's."""
-        return layout.block_bytes * 19 // 16 if layout.dtype == "int8" else layout.block_bytes
+        """See `Device.kv_block_bytes`."""
+        return block_bytes(layout)
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> NativeKVStore:
         """See `Device.allocate_kv`."""

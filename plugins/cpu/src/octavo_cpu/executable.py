@@ -109,7 +109,7 @@ class NativeExecutable:
     def step_times(self, step: StepInput, kv: NativeKVStore, rounds: int) -> StepTimes:
         """See `BenchExecutable.step_times`."""
         packed = {name: array.nbytes for name, array in self._weights.packed.items()}
-        facts = Facts(self.program, self._specs, packed, self._ceilings())
+        facts = Facts(self.program, self._specs, packed, kv.layout.dtype, self._ceilings())
         return measure_step(facts, step, lambda: self.submit(step, kv), self.profile, rounds)
 
 

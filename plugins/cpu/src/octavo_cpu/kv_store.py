@@ -11,8 +11,16 @@ import numpy.typing as npt
 from octavo.platform import DeviceOutOfMemory, KVLayout
 from octavo_cpu.binding import pointer
 
-KV_FORMATS = ("bf16", "int8")
+ELEMENT_BYTES = {"bf16": 2.0, "int8": 1 + (2 / 8 + 2 / 16) / 2}
+"""Of an element on average: with int8 each 8 of a key and each 16 of a value share a bf16 scale."""
+KV_FORMATS = tuple(ELEMENT_BYTES)
 """In the order of the library's KVFormat."""
+
+
+def block_bytes(layout: KVLayout) -> int:
+    """What a block takes, scales included."""
+    elements = 2 * layout.slots * layout.block_size * layout.kv_heads * layout.head_dim
+    return int(elements * ELEMENT_BYTES[layout.dtype])
 
 
 class NativeKVStore:
@@ -26,7 +34,7 @@ class NativeKVStore:
             KV_FORMATS.index(layout.dtype), layout.slots, blocks, layout.block_size, layout.kv_heads, layout.head_dim
         )
         if not self.handle:
-            raise DeviceOutOfMemory(f"no address space for a KV pool of {blocks * layout.block_bytes} bytes")
+            raise DeviceOutOfMemory(f"no address space for a KV pool of {blocks * block_bytes(layout)} bytes")
 
     def read_block(self, block: int) -> npt.NDArray[np.float32]:
         """See `KVStore.read_block`."""

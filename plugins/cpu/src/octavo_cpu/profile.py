@@ -91,6 +91,7 @@ class Facts:
     program: Program
     specs: Mapping[str, WeightSpec]
     packed: Mapping[str, int]
+    kv_dtype: str
     ceilings: Ceilings
 
 
@@ -112,7 +113,7 @@ def measure_step(
         measured.append((passed, clocked))
     measured.sort(key=lambda one: one[0])
     median, clocked = measured[len(measured) // 2]
-    load = Load.of(step)
+    load = Load.of(step, facts.kv_dtype)
     works = [step_work(s, facts.specs, facts.packed, load) for s in facts.program.steps]
     return StepTimes(median, measured[0][0], _parts(clocked.times, [*works, Work(0.0, 0.0)], facts.ceilings))
 

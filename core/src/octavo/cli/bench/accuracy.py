@@ -49,7 +49,10 @@ def accuracy(
     platform: Annotated[str | None, typer.Option(help="Which platform to judge.")] = None,
     kv_cache_dtype: Annotated[str, typer.Option(help="Type of its KV cache, as for serve.")] = "auto",
 ) -> None:
-    """Mean KL divergence and agreement on the best token, against the reference platform in float32."""
+    """Compare logits with the reference platform's, in float32.
+
+    Prints the mean KL divergence and how often both have the same best token.
+    """
     found = measure(model, text, tokens, platform, kv_cache_dtype)
     lines = (
         f"tokens               {found.positions:,}",

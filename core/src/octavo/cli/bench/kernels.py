@@ -38,7 +38,9 @@ def kernels(
     threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in seconds, bytes and operations.")] = False,
 ) -> None:
-    """Each kernel's bytes and operations per second against the measured ceilings, or (--step) where a step's time
+    """Hold each kernel, or a step's parts, against the ceilings.
+
+    Bytes and operations per second against what was measured as the machine's best, or (--step) where a step's time
     goes.
     """
     from octavo.platform.discovery import discover, select

@@ -31,7 +31,7 @@ def scheduler(
     steps: Annotated[int, typer.Option(help="Steps to measure in each case.")] = 500,
     prompt: Annotated[int, typer.Option(help="Prompt tokens of each sequence.")] = 256,
 ) -> None:
-    """The core's own time per step: no model, the null executor, decode only."""
+    """The core's own time per step. No model, the null executor, decode only."""
     table = Table(title=f"Core time per step at {rows} running rows, decode only (ms)", title_justify="left", box=None)
     for column in ("case", "schedule", "build + submit + collect", "update", "mean", "median", "p99"):
         table.add_column(column, justify="left" if column == "case" else "right")

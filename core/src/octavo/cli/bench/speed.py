@@ -31,7 +31,7 @@ def throughput(
     platform: Platform = None,
     threads: Threads = None,
 ) -> None:
-    """Tokens per second with many sequences at once, whole and by phase."""
+    """Tokens per second of many sequences at once. As a whole, and by phase."""
     llm = _start(model, sequences, input_len + output_len, platform, threads)
     totals, prefills = [], []
     for turn in range(rounds):
@@ -64,7 +64,10 @@ def latency(
     platform: Platform = None,
     threads: Threads = None,
 ) -> None:
-    """One sequence alone, then token to token of several while a long prompt is computed, without and with a target."""
+    """One sequence alone, then waits beside a long prompt.
+
+    The waits are those of several streams from token to token, without a target and with one.
+    """
     llm = _start(model, 1, input_len + output_len, platform, threads)
     firsts, wholes = [], []
     for turn in range(rounds):
