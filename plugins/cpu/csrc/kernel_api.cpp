@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "refine.h"
 #include "sampler.h"
 
 using namespace octavo;
@@ -35,9 +36,9 @@ void octavo_kernel_dequantise(int64_t format, const uint8_t* row, int64_t column
 }
 
 void octavo_kernel_matmul(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
-                          int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int64_t rows, float* y,
-                          int64_t ld) {
-    const Activations x = {codes, scales, sums, half_sums, bf16, int(k), nullptr, nullptr, nullptr};
+                          int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int8_t* low,
+                          int32_t* low_half_sums, uint8_t* refined, int64_t rows, float* y, int64_t ld) {
+    const Activations x = {codes, scales, sums, half_sums, bf16, int(k), low, low_half_sums, refined};
     set_of(set).matmul(matrix_of(format, packed, outputs, inputs), int(first), int(last), x, int(rows), y, int(ld));
 }
 
@@ -50,6 +51,11 @@ void octavo_kernel_quantise(const void* set, const float* values, int64_t count,
                             int64_t k, int64_t row) {
     const Activations x = {codes, scales, sums, half_sums, nullptr, int(k), nullptr, nullptr, nullptr};
     set_of(set).quantise(values, int(count), x, int(row));
+}
+
+void octavo_kernel_refine(const float* values, int64_t count, double threshold, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
+                          int64_t k, int8_t* low, int32_t* low_half_sums, uint8_t* refined, int64_t row) {
+    refine(values, int(count), float(threshold), {codes, scales, sums, half_sums, nullptr, int(k), low, low_half_sums, refined}, int(row));
 }
 
 void octavo_kernel_to_bf16(const void* set, const float* values, int64_t count, uint16_t* out) { set_of(set).to_bf16(values, int(count), out); }

@@ -22,10 +22,11 @@ void octavo_kernel_dequantise(int64_t format, const uint8_t* row, int64_t column
 
 // -- matrices ------------------------------------------------------------------------------------------------------------------
 
-// codes, scales, sums, half_sums for quantized formats, bf16 for bf16: the others may be null. `k` is the stride of the rows.
+// codes, scales, sums, half_sums for quantized formats, bf16 for bf16: the others may be null, and low, low_half_sums, refined together. `k` is
+// the stride of the rows.
 void octavo_kernel_matmul(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
-                          int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int64_t rows, float* y,
-                          int64_t ld);
+                          int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int8_t* low,
+                          int32_t* low_half_sums, uint8_t* refined, int64_t rows, float* y, int64_t ld);
 
 void octavo_kernel_matmul_float(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first,
                                 int64_t last, const float* x, int64_t x_ld, int64_t rows, float* y, int64_t ld);
@@ -35,6 +36,10 @@ void octavo_kernel_matmul_float(const void* set, int64_t format, const uint8_t* 
 // `values` has `count` elements; the arrays hold rows of `k`.
 void octavo_kernel_quantise(const void* set, const float* values, int64_t count, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
                             int64_t k, int64_t row);
+
+// The row's groups above the threshold; see refine.h. The same for every set.
+void octavo_kernel_refine(const float* values, int64_t count, double threshold, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
+                          int64_t k, int8_t* low, int32_t* low_half_sums, uint8_t* refined, int64_t row);
 
 void octavo_kernel_to_bf16(const void* set, const float* values, int64_t count, uint16_t* out);
 

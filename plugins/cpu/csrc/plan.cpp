@@ -156,11 +156,16 @@ void Model::reserve(int tokens) {
     sums_.resize(elements / 32);
     half_sums_.resize(elements / 16);
     bf16_.resize(elements);
-    low_.resize(elements);
-    low_half_sums_.resize(elements / 16);
-    refined_.resize(elements / 32);
-    activations_ = {codes_.data(), scales_.data(), sums_.data(), half_sums_.data(), bf16_.data(), widest, low_.data(), low_half_sums_.data(),
-                    refined_.data()};
+    activations_ = {codes_.data(), scales_.data(), sums_.data(), half_sums_.data(), bf16_.data(), widest, nullptr, nullptr, nullptr};
+    const bool refines = std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.feed == Feed::Int8 && std::isfinite(step.refine); });
+    if (refines) {
+        low_.resize(elements);
+        low_half_sums_.resize(elements / 16);
+        refined_.resize(elements / 32);
+        activations_.low = low_.data();
+        activations_.low_half_sums = low_half_sums_.data();
+        activations_.refined = refined_.data();
+    }
     const size_t few = size_t(widest) * kFewRows;
     private_bytes_.assign(size_t(pool_->threads()), std::vector<uint8_t>(few * (1 + 2 + 1) + few / 32 * (16 + 8 + 1) + 64));
     private_.clear();
@@ -175,7 +180,7 @@ void Model::reserve(int tokens) {
         own.bf16 = reinterpret_cast<uint16_t*>(own.low_half_sums + few / 16);
         own.codes = reinterpret_cast<int8_t*>(own.bf16 + few);
         own.low = own.codes + few;
-        own.refined = reinterpret_cast<uint8_t*>(own.low + few);
+        own.refined = refines ? reinterpret_cast<uint8_t*>(own.low + few) : nullptr;
         private_.push_back(own);
     }
     cosines_.resize(ropes.size());
@@ -221,6 +226,7 @@ void Model::run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best
 
 void Model::run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
     reserve(std::max(arrays.tokens_count, arrays.samples));
+    reserve_partials(arrays);
     for (size_t i = 0; i < steps.size(); ++i) taken_[i].store(0, std::memory_order_relaxed);
     pool_->run([&](int worker) { work(worker, arrays, kv, logits, best); });
 }
@@ -267,7 +273,7 @@ Model::Share Model::share(int count, int worker) const {
 void Model::feed(const Step& step, const float* values, int width, int row, const Activations& to) {
     if (step.feed == Feed::Int8) {
         kernels_->quantise(values, width, to, row);
-        refine(values, width, step.refine, to, row);
+        if (to.refined) refine(values, width, step.refine, to, row);
     } else if (step.feed == Feed::Bf16) kernels_->to_bf16(values, width, to.bf16 + size_t(row) * size_t(to.k));
 }
 
@@ -493,27 +499,85 @@ void Model::attend_in_chunks(AttentionUnit& unit, int worker) {
     for (int v = 0; v < unit.vectors; ++v) write_output(sums + v * stride, unit.head_dim, unit.outputs[v]);
 }
 
-// Units of up to kVectors query heads that share a key-value head and lie close together in one row, taken as workers come free: rows differ
-// in length.
+// How a row's attention is cut: units of up to kVectors query heads that share a key-value head and lie close together. A row with few
+// queries and a long context is cut along the context too, which one thread alone would take long to go through.
+Model::RowUnits Model::row_units(const Step& step, const StepArrays& arrays, int r) const {
+    RowUnits row{};
+    const int shared = step.heads / step.kv_heads, count = arrays.query_starts[r + 1] - arrays.query_starts[r];
+    row.queries = std::max(1, kVectors / shared);
+    row.slices = (shared + kVectors - 1) / kVectors;
+    row.groups = (count + row.queries - 1) / row.queries;
+    const int last = arrays.context_lens[r] - 1, first = step.window > 0 ? std::max(0, last - count + 1 - step.window + 1) : 0;
+    row.first_chunk = first / kContextChunk;
+    row.chunks = row.groups == 1 ? last / kContextChunk - row.first_chunk + 1 : 1;
+    row.units = row.groups * row.chunks * step.kv_heads * row.slices;
+    return row;
+}
+
+// Taken by workers as they come free: rows differ in length. What chunks leave is put together when all are done.
 void Model::attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv) {
-    const int shared = step.heads / step.kv_heads;
-    const int queries = std::max(1, kVectors / shared);  // per unit
-    const int slices = (shared + kVectors - 1) / kVectors;
     std::atomic<int>& next = taken_[size_t(&step - steps.data())];
     int unit_index = next.fetch_add(1, std::memory_order_relaxed);
     int seen = 0;
+    const size_t partial_size = size_t(kVectors * partial_stride(step.head_dim));
+    size_t partials = 0;  // of the rows so far
     for (int r = 0; r < arrays.rows; ++r) {
-        const int count = arrays.query_starts[r + 1] - arrays.query_starts[r];
-        if (count == 0) continue;
-        const int groups = (count + queries - 1) / queries, units = groups * step.kv_heads * slices;
-        for (; unit_index < seen + units; unit_index = next.fetch_add(1, std::memory_order_relaxed)) {
+        const RowUnits row = row_units(step, arrays, r);
+        for (; unit_index < seen + row.units; unit_index = next.fetch_add(1, std::memory_order_relaxed)) {
             const int local = unit_index - seen;
-            const int slice = local % slices, head = local / slices % step.kv_heads, group = groups - 1 - local / slices / step.kv_heads;
-            AttentionUnit unit = attention_unit(step, arrays, kv, r, head, slice, group * queries, queries);
-            attend_in_chunks(unit, worker);
+            const int slice = local % row.slices, head = local / row.slices % step.kv_heads, rest = local / row.slices / step.kv_heads;
+            const int group = row.chunks > 1 ? 0 : row.groups - 1 - rest;
+            AttentionUnit unit = attention_unit(step, arrays, kv, r, head, slice, group * row.queries, row.queries);
+            if (row.chunks == 1) {
+                attend_in_chunks(unit, worker);
+                continue;
+            }
+            unit.begin = (row.first_chunk + rest) * kContextChunk;
+            unit.end = unit.begin + kContextChunk;
+            unit.partial = partials_.data() + (partials + size_t(local)) * partial_size;
+            kernels_->attention(unit, scratch_[size_t(worker)].data());
         }
-        seen += units;
+        seen += row.units;
+        if (row.chunks > 1) partials += size_t(row.units);
     }
+    if (partials == 0) return;
+    pool_->barrier().wait();
+    partials = 0;
+    int turn = 0;
+    for (int r = 0; r < arrays.rows; ++r) {
+        const RowUnits row = row_units(step, arrays, r);
+        if (row.chunks == 1) continue;
+        const int parts = step.kv_heads * row.slices;
+        for (int part = 0; part < parts; ++part, ++turn) {
+            if (turn % pool_->threads() != worker) continue;
+            const AttentionUnit unit = attention_unit(step, arrays, kv, r, part / row.slices, part % row.slices, 0, row.queries);
+            float* const sum = scratch_[size_t(worker)].data();
+            for (int v = 0; v < unit.vectors; ++v) {
+                clear_sum(unit.head_dim, sum);
+                for (int chunk = 0; chunk < row.chunks; ++chunk) {
+                    const size_t at = (partials + size_t(chunk * parts + part)) * partial_size;
+                    join_chunk(partials_.data() + at + v * partial_stride(unit.head_dim), unit.head_dim, sum);
+                }
+                write_output(sum, unit.head_dim, unit.outputs[v]);
+            }
+        }
+        partials += size_t(row.units);
+    }
+}
+
+// Room for what the chunks of this piece leave, in whichever layer they leave most.
+void Model::reserve_partials(const StepArrays& arrays) {
+    size_t most = 0;
+    for (const Step& step : steps) {
+        if (step.op != Op::Attention) continue;
+        size_t units = 0;
+        for (int r = 0; r < arrays.rows; ++r) {
+            const RowUnits row = row_units(step, arrays, r);
+            if (row.chunks > 1) units += size_t(row.units);
+        }
+        most = std::max(most, units * size_t(kVectors * partial_stride(step.head_dim)));
+    }
+    if (partials_.size() < most) partials_.resize(most);
 }
 
 }  // namespace octavo

@@ -151,6 +151,15 @@ private:
     void attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv);
     AttentionUnit attention_unit(const Step& step, const StepArrays& arrays, KVStore& kv, int row, int head, int slice, int first_query, int queries);
     void attend_in_chunks(AttentionUnit& unit, int worker);
+    struct RowUnits {
+        int queries;              // of a unit
+        int slices;               // of the heads that share a key-value head
+        int groups;               // of queries
+        int chunks, first_chunk;  // of the context; 1 where a unit does all of it
+        int units;
+    };
+    RowUnits row_units(const Step& step, const StepArrays& arrays, int row) const;
+    void reserve_partials(const StepArrays& arrays);
     void feed(const Step& step, const float* values, int width, int row, const Activations& to);
     // The next piece of a step's `count` rows or tiles. Workers take pieces as they come free: on a shared machine one of them may
     // lose its core for a while, and what it has not taken the others do.
@@ -176,6 +185,7 @@ private:
     std::vector<std::vector<float>> cosines_, sines_;  // per rope table, [tokens][turned / 2]
     std::vector<std::vector<float>> scratch_;          // per worker
     std::vector<std::vector<Best>> bests_;             // per worker
+    std::vector<float> partials_;                      // what chunks of long contexts leave; see Model::attention
     std::unique_ptr<std::atomic<int>[]> taken_;  // per step, how much of it was taken
     std::unique_ptr<StepClock> clock_;           // null unless somebody profiles
 };

@@ -12,12 +12,13 @@ import pytest
 from models.quantised import KINDS, quantised_folder
 from models.tiny import FAMILIES, random_tokens, tiny_checkpoint, tiny_gguf
 
-from octavo.errors import DeviceOutOfMemory, UnsupportedFeature
+from octavo.errors import ConfigError, DeviceOutOfMemory, UnsupportedFeature
 from octavo.graph import Builder, Graph, RopeSpec, fuse
 from octavo.graph.reference import run_sequence, sequence_inputs
 from octavo.models import Model, load_model
 from octavo.platform import Bucket, KVLayout, MemoryReport, SamplingBatch, StepInput
 from octavo.quant import dequantise
+from octavo_cpu import refinement
 from octavo_cpu.binding import load
 from octavo_cpu.device import CpuDevice
 from octavo_cpu.executable import NativeExecutable
@@ -52,8 +53,8 @@ class Native:
 
     def logits(self, tokens: Sequence[int], chunks: Sequence[int] = ()) -> npt.NDArray[np.float32]:
         """The logits at every position, computed in chunks of these sizes (and the rest)."""
-        store, out, done = self.store(), [], 0
         whole = sequence_inputs(self.graph, tokens, BLOCK)
+        store, out, done = self.store(1 + int(whole["block_tables"].max())), [], 0
         for count in (*chunks, len(tokens) - sum(chunks)):
             part = slice(done, done + count)
             arrays = {
@@ -124,6 +125,40 @@ def test_an_int8_cache_costs_little_and_does_not_depend_on_how_a_sequence_is_cut
 def test_quantized_models_are_as_near_the_oracle_as_int8_activations_allow(quantized: Model, kernels: str) -> None:
     tokens = random_tokens(70, seed=1)
     assert relative_error(Native(quantized, kernels).logits(tokens), exact(quantized, tokens)) < 0.04
+
+
+def test_refined_activations_come_nearer_the_oracle_the_more_are_refined(
+    quantized: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, errors = random_tokens(70, seed=1), []
+    oracle = exact(quantized, tokens)
+    for threshold in ("inf", "1", "0"):
+        monkeypatch.setenv(refinement.VARIABLE, threshold)
+        native = Native(quantized)
+        logits = native.logits(tokens)
+        errors.append(relative_error(logits, oracle))
+        assert np.array_equal(native.logits(tokens, (1, 3, 40, 1)), logits), "a row does not depend on the others"
+    assert errors[0] > 1.2 * errors[1] > 1.2 * errors[2]
+    assert errors[2] < 0.01, "what a bf16 cache costs is left"
+
+
+@pytest.mark.parametrize("setting", ["-1", "nan", "much"])
+def test_a_refinement_that_is_no_number_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    monkeypatch.setenv(refinement.VARIABLE, setting)
+    with pytest.raises(ConfigError, match=f"OCTAVO_CPU_REFINE is '{setting}'; give a number from 0"):
+        refinement.refine_above()
+
+
+@pytest.mark.parametrize("cache", ["bf16", "int8"])
+def test_a_long_context_gives_the_same_bits_however_it_is_cut_and_shared_out(model: Model, cache: str) -> None:
+    """Beyond 1,024 positions a row's attention is cut into chunks, which several threads take where queries are few."""
+    tokens = random_tokens(2100, seed=4)
+    one, two = Native(model, threads=1, cache=cache), Native(model, threads=2, cache=cache)
+    tail = (2093, 1, 1, 2)  # the last four chunks, of one to three tokens, are cut along the context
+    whole = one.logits(tokens)
+    for native in (one, two):
+        assert np.array_equal(native.logits(tokens, tail), whole)
+    assert relative_error(whole[-8:], exact(model, tokens)[-8:]) < 0.015
 
 
 @pytest.mark.parametrize("chunks", [(1,) * 20, (3, 50), (64, 1, 1), (127, 2)])

@@ -27,11 +27,6 @@ FLOAT_FORMATS = frozenset({"f32", "f16"})
 NONE, INT8, BF16 = 0, 1, 2
 """What a step feeds to the linear after it: the library's Feed."""
 
-import os  # TUNING
-REFINE_ABOVE = float(os.environ.get("REFINE", "3"))
-HEAD = float(os.environ.get("HEAD", "0"))
-"""A group is refined if its scale is above so many times the root of its row's mean square scale."""
-
 
 @dataclass(frozen=True)
 class Step:
@@ -82,9 +77,9 @@ def _line(step: Step) -> str:
     return "  ".join(part for part in (f"{written or '-'} <- {step.op}({read})", weights, feeds) if part)
 
 
-def lower(graph: Graph) -> Program:
-    """The plan of a fused graph. UnsupportedFeature names a node that it cannot run."""
-    return _Lowering(graph).run()
+def lower(graph: Graph, refine_above: float = math.inf) -> Program:
+    """The plan of a fused graph; see `octavo_cpu.refinement`. UnsupportedFeature names a node that it cannot run."""
+    return _Lowering(graph, refine_above).run()
 
 
 def feed_kind(weight_format: str) -> int:
@@ -93,8 +88,9 @@ def feed_kind(weight_format: str) -> int:
 
 
 class _Lowering:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, refine_above: float) -> None:
         self._graph = graph
+        self._refine_above = refine_above
         self._program = Program()
         self._buffer_of: dict[str, int] = {}
         self._free: list[int] = []
@@ -207,9 +203,12 @@ class _Lowering:
         What the output matrix multiplies is refined whole: it is few rows, and what it loses nothing evens out. What
         attention makes is a mean of values, without the outliers that finer codes are for.
         """
+        if math.isinf(self._refine_above):
+            return math.inf
         if any(reader.op == "linear" and self._logits_step(reader) for reader in self._readers.get(value, [])):
-            return HEAD
-        return REFINE_ABOVE if self._made_by.get(value) != "attention" else math.inf
+            return 0.0
+        evened_out = self._made_by.get(value) == "attention"
+        return math.inf if evened_out and self._refine_above else self._refine_above
 
     def _result(self, value: str) -> tuple[int, int]:
         """(buffer or -1, feed) for a node that can feed a linear itself."""

@@ -36,19 +36,39 @@ GATES = ("silu", "gelu_tanh", "gelu", "relu")
 
 
 @dataclass(frozen=True)
+class Fine:
+    """The finer codes of some groups."""
+
+    low: npt.NDArray[np.int8]  # [rows, k]
+    low_half_sums: npt.NDArray[np.int32]  # [rows, k / 16]
+    refined: npt.NDArray[np.uint8]  # [rows, k / 32]
+
+
+@dataclass(frozen=True)
 class Quantised:
-    """Activations in groups of 32: x = scale * code."""
+    """Activations in groups of 32: x = scale * code, or scale * (code + low / 256) where refined."""
 
     codes: npt.NDArray[np.int8]  # [rows, k]
     scales: F32  # [rows, k / 32]
     sums: F32  # [rows, k / 32], scale * sum of codes
     half_sums: npt.NDArray[np.int32]  # [rows, k / 16], 32 * sum of 16 codes
+    fine: Fine | None = None
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """Those that every kernel that quantises makes."""
+        return self.codes, self.scales, self.sums, self.half_sums
+
+    @property
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """[rows, k]: what scales multiply; whole numbers where nothing is refined."""
+        codes = self.codes.astype(np.float64)
+        return codes if self.fine is None else codes + self.fine.low / 256.0
 
     def rows(self, index: Any) -> Quantised:
         """Some of the rows, as arrays of their own."""
-        return Quantised(
-            *(np.ascontiguousarray(a[index]) for a in (self.codes, self.scales, self.sums, self.half_sums))
-        )
+        fine = self.fine and Fine(*(np.ascontiguousarray(a[index]) for a in vars(self.fine).values()))
+        return Quantised(*(np.ascontiguousarray(a[index]) for a in self.arrays), fine)
 
 
 @dataclass(frozen=True)
@@ -122,11 +142,12 @@ class KernelSet:
         y[:rows, first * TILE : last * TILE] = np.nan
         head = (FORMATS.index(weights.format), packed, weights.outputs, weights.inputs, first, last)
         if isinstance(x, Quantised):
-            with _unchanged(packed, x.codes, x.scales, x.sums, x.half_sums):
-                self._run("matmul", *head, x.codes, x.scales, x.sums, x.half_sums, None, k, rows, y, ld)
+            fine = (None, None, None) if x.fine is None else tuple(vars(x.fine).values())
+            with _unchanged(packed, x.codes, x.scales, x.sums, x.half_sums, *(a for a in fine if a is not None)):
+                self._run("matmul", *head, x.codes, x.scales, x.sums, x.half_sums, None, k, *fine, rows, y, ld)
         elif x.dtype == np.uint16:
             with _unchanged(packed, x):
-                self._run("matmul", *head, None, None, None, None, x, k, rows, y, ld)
+                self._run("matmul", *head, None, None, None, None, x, k, None, None, None, rows, y, ld)
         else:
             with _unchanged(packed, x):
                 self._run("matmul_float", *head, x, k, rows, y, ld)
@@ -150,6 +171,24 @@ class KernelSet:
             with _unchanged(own):
                 self._run("quantise", own, columns, out.codes, out.scales, out.sums, out.half_sums, k, row)
         return out
+
+    def refine(self, values: F32, x: Quantised, threshold: float) -> Quantised:
+        """x, which is values quantized, with finer codes where a group's scale is above the threshold."""
+        rows, k = x.codes.shape
+        fine = Fine(
+            np.full((rows, k), -128, np.int8),
+            np.full((rows, k // 16), 1 << 30, np.int32),
+            np.full((rows, k // 32), 255, np.uint8),
+        )
+        sums = x.sums.copy()
+        for row in range(rows):
+            own = np.ascontiguousarray(values[row])
+            with _unchanged(own, x.codes, x.scales, x.half_sums):
+                self._library.call(
+                    "octavo_kernel_refine", own, own.size, threshold, x.codes, x.scales, sums, x.half_sums, k,
+                    *vars(fine).values(), row,
+                )  # fmt: skip
+        return Quantised(x.codes, x.scales, sums, x.half_sums, fine)
 
     def to_bf16(self, values: F32) -> npt.NDArray[np.uint16]:
         out = np.full(values.size + 1, 0xABCD, np.uint16)

@@ -62,7 +62,11 @@ def test_products_stay_inside_their_arrays(pair: tuple[KernelSet, KernelSet], fo
             yield kernels.matmul(
                 weights,
                 packed,
-                kernels.quantise(x) if format in QUANTIZED else kernels.to_bf16(x) if format == "bf16" else x,
+                kernels.refine(x, kernels.quantise(x), 1.0)
+                if format in QUANTIZED
+                else kernels.to_bf16(x)
+                if format == "bf16"
+                else x,
             )
 
     same(pair, calls)
@@ -73,8 +77,11 @@ def test_activations_of_any_kind_have_defined_results(pair: tuple[KernelSet, Ker
         rng = np.random.default_rng(2)
         values = (rng.standard_normal((12, 96)) * 10.0 ** rng.integers(-44, 38, (12, 1))).astype(np.float32)
         values[3, 5], values[4, 90], values[5, 33], values[6] = np.nan, np.inf, -np.inf, 0
-        yield from vars(kernels.quantise(values)).values()
-        yield from vars(kernels.quantise(values, k=128)).values()
+        for x in (kernels.quantise(values), kernels.quantise(values, k=128)):
+            yield from x.arrays
+        fine = kernels.refine(values, kernels.quantise(values), 1.0)
+        assert fine.fine is not None
+        yield from (fine.sums, *vars(fine.fine).values())
         for count in range(1, 36):
             yield kernels.to_bf16(values.reshape(-1)[:count].copy())
 

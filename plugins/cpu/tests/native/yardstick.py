@@ -22,13 +22,13 @@ def fma(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> F32:
 
 def exact_product(weights: Weights, x: Quantised) -> F64:
     """[rows, outputs], of the very codes and scales."""
-    return (np.repeat(x.scales.astype(np.float64), 32, 1) * x.codes) @ weights.values.T
+    return (np.repeat(x.scales.astype(np.float64), 32, 1) * x.numbers) @ weights.values.T
 
 
 def magnitude(weights: Weights, x: Quantised) -> F64:
     """What the terms that the kernel adds amount to without their signs: its rounding errors grow with it."""
     scales = np.repeat(x.scales.astype(np.float64), 32, 1)
-    size = np.abs(scales * x.codes) @ np.abs(weights.scale * weights.codes).T
+    size = np.abs(scales * x.numbers) @ np.abs(weights.scale * weights.codes).T
     return size + np.abs(x.sums.astype(np.float64)) @ np.abs(weights.minimum[:, ::32]).T
 
 
@@ -39,7 +39,7 @@ def product(weights: Weights, x: Quantised) -> F32:
     """
     rows, groups = x.scales.shape
     y = np.zeros((rows, weights.outputs), np.float32)
-    codes = x.codes.astype(np.float64).reshape(rows, groups, 32)
+    codes = x.numbers.reshape(rows, groups, 32)
     packed = weights.codes.astype(np.float64).reshape(-1, groups, 32)
     scale = weights.scale.astype(np.float32).reshape(-1, groups, 32)
     minimum = weights.minimum.astype(np.float32).reshape(-1, groups, 32)
