@@ -31,7 +31,7 @@ def test_gguf_and_folder_hold_the_same_weights(
         assert converted.info(name)[1] == folder.info(name)[1]
         if "embed_tokens" not in name:
             rounded = torch.from_numpy(dequantise(converted.tensor(name))).bfloat16().float()
-            np.testing.assert_array_equal(rounded.numpy(), dequantise(folder.tensor(name)), err_msg=name)
+            assert np.array_equal(rounded.numpy(), dequantise(folder.tensor(name))), name
 
 
 @pytest.mark.parametrize(("gguf_name", "folder_name"), PAIRS, ids=IDS)
@@ -50,7 +50,7 @@ def test_dequantised_gguf_tensors_equal_those_of_transformers(
     wanted = {name: tensor.numpy() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     assert set(checkpoint.names()) == set(wanted)
     for name, tensor in wanted.items():
-        np.testing.assert_array_equal(dequantise(checkpoint.tensor(name)), tensor, err_msg=name)
+        assert np.array_equal(dequantise(checkpoint.tensor(name)), tensor), name
 
 
 @pytest.mark.parametrize(("gguf_name", "folder_name"), PAIRS, ids=IDS)

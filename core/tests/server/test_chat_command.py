@@ -6,6 +6,7 @@ import io
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Callable
@@ -115,7 +116,8 @@ def test_in_a_terminal_control_c_stops_the_answer_and_the_generation(served, eng
     engine.pause = 0.01
     ours, theirs = pty.openpty()
     script = (
-        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "  # so that Ctrl-C becomes a signal
+        "import fcntl, signal, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "  # so that Ctrl-C becomes a signal
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # ignored where the tests run in the background
         f"from octavo.cli.chat import chat; chat({served.url!r})"
     )
     child = subprocess.Popen(
@@ -132,6 +134,7 @@ def test_in_a_terminal_control_c_stops_the_answer_and_the_generation(served, eng
     def see(text: bytes) -> None:
         nonlocal screen
         while text not in screen:
+            assert select.select([ours], [], [], 30)[0], f"no {text!r} after {screen!r}"
             screen += os.read(ours, 4096)
         screen = screen.partition(text)[2]
 
