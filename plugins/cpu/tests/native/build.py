@@ -19,7 +19,7 @@ from pathlib import Path
 _PLUGIN = Path(__file__).parents[2]
 _CSRC = _PLUGIN / "csrc"
 _SOURCES = [
-    *(_CSRC / f"{name}.cpp" for name in ("blocks", "pack", "dispatch", "pool", "sampler", "kernel_api")),
+    *(_CSRC / f"{name}.cpp" for name in ("blocks", "pack", "dispatch", "pool", "refine", "sampler", "kernel_api")),
     *sorted(_CSRC.glob("kernels_*.cpp")),
 ]
 _INPUTS = [*_SOURCES, *sorted(_CSRC.glob("*.h")), Path(__file__).with_name("kernel_runner.cpp")]
