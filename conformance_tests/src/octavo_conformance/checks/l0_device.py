@@ -355,8 +355,9 @@ def oom_typed(t: Target) -> Iterator[Verdict]:
 
 def _too_large(t: Target) -> Verdict:
     outputs, inputs = 2**28, 2**20
-    format = format_named(t.plain_format)
-    nowhere = np.broadcast_to(np.zeros(1, np.uint8), (outputs, format.row_bytes(inputs)))
+    # One that most devices convert: of float32 the map of a file might be enough.
+    format = format_named(next(f for f in ("f16", "bf16", "f32") if f in t.capabilities.weight_formats))
+    nowhere = np.broadcast_to(np.zeros(format.row_bytes(inputs), np.uint8), (outputs, format.row_bytes(inputs)))
     p = Probe(t, "giant")
     x = p.rows("x", np.zeros((2, inputs), np.float32))
     model = p.logits(p.build.take_rows(x), WeightTensor(format, (outputs, inputs), nowhere))

@@ -184,7 +184,7 @@ def load_too_large(platform: Platform, request: Mapping[str, Any]) -> dict[str, 
     giant = request["giant"]
     format = format_named(giant["format"])
     shape = (*giant["shape"][:-1], format.row_bytes(giant["shape"][-1]))
-    nowhere = np.broadcast_to(np.zeros(1, np.uint8), shape)
+    nowhere = np.broadcast_to(np.zeros(shape[-1], np.uint8), shape)
     weights = {name: values.weight_in(raw) for name, raw in request["weights"].items()}
     weights[giant["name"]] = WeightTensor(format, tuple(giant["shape"]), nowhere)
     with candidate("open"):
