@@ -97,7 +97,7 @@ def _all_numbers(t: Target, dtype: str, shape: tuple[int, ...]) -> list[F32]:
 
 @check(
     "kv.int8_write", level="L0", module="KV", since="1.0", requires=("kv:int8",), rules=("C",),
-    kills=("L0.coarse_codes",), cost=0.5,
+    cost=0.5,
     spec="""An int8 cache MUST return every number within one part in 127 of the largest of its head's vector, on average
     within half of that, zeros and signs exactly; and so what it returned, when that is written again.""",
 )  # fmt: skip
@@ -130,7 +130,7 @@ def int8_write(t: Target) -> Iterator[Verdict]:
 
 
 @check(
-    "kv.write_locality", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M45.past", "M20"), cost=1.0,
+    "kv.write_locality", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M45.past",), cost=1.0,
     spec="""A step MUST write keys and values to exactly the slots it names, in every layer, before its attention reads, and
     to nothing else.""",
 )  # fmt: skip
