@@ -54,7 +54,7 @@ class Counters:
 
 
 class FakeChip:
-    """Meets `octavo.platform.Device`. Tests plant ``faults`` and read ``counters``."""
+    """Meets `octavo.platform.FaultyDevice`. Tests plant ``faults`` and read ``counters``."""
 
     def __init__(self, settings: Settings, rank: Rank) -> None:
         self.faults = Faults(settings.faults)
@@ -133,6 +133,10 @@ class FakeChip:
     def health(self) -> str | None:
         """See `Device.health`."""
         return self.faults.why_gone()
+
+    def inject(self, kind: str, step: int) -> None:
+        """See `FaultyDevice.inject`."""
+        self.faults.plant(f"{kind}@step:{self.counters.steps + step}")
 
     def close(self) -> None:
         """See `Device.close`; what hangs is let go first."""

@@ -80,7 +80,7 @@ class KeepsPools(Wrapped):
         return store
 
 
-@mutant("L0.oom", "runs out of memory with an error of its own", killed_by=("dev.oom_typed",))
+@mutant("L0.oom", "runs out of memory with an error of its own", killed_by=("dev.oom_typed", "flt.oom_at_load"))
 class UntypedOutOfMemory(Wrapped):
     """And so an engine that would have waited for room ends."""
 
