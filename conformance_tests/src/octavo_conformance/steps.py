@@ -44,9 +44,10 @@ class Row:
 class Step:
     """Rows that run together where the platform can. The result has the logits of every new token, in row order.
 
-    ``copies`` are made first. ``padding`` tokens, at least, follow the live ones. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its
+    ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its
     rows are those of the step's logits. Keep such a step small: it must run whole (four rows of one token do,
-    everywhere). ``last`` asks for the logits of each row's last token only.
+    everywhere). ``last`` asks for the logits of each row's last token only. ``padding`` tokens follow the live ones, or
+    as many as the bucket has room for.
     """
 
     sequences: tuple[Seq, ...]

@@ -21,7 +21,7 @@ from octavo_conformance import capability, suite_version
 from octavo_conformance.judge import floats
 from octavo_conformance.judge.rng import Rng
 from octavo_conformance.probe import Model
-from octavo_conformance.steps import Action, MoveBlock, ReadBlock, Step, WriteBlock, arrays, bucket_of, schedule
+from octavo_conformance.steps import Action, MoveBlock, ReadBlock, Step, arrays, bucket_of, schedule
 from octavo_conformance.worker import values
 from octavo_conformance.worker.host import Worker
 
@@ -160,9 +160,7 @@ class Target:
         Steps are split as the platform's limits ask, and their logits put together again. Raises what
         `octavo_conformance.worker.host` raises, and `Refused`.
         """
-        script = self.script(
-            model, actions, block_size=block_size, kv_dtype=kv_dtype, blocks=blocks, poison=poison
-        )
+        script = self.script(model, actions, block_size=block_size, kv_dtype=kv_dtype, blocks=blocks, poison=poison)
         answer = self._worker.ask("play", **script.request, seconds=seconds)
         raw = answer["results"]
         steps = [r for r in raw if isinstance(r, dict)]

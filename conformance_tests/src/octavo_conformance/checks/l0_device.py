@@ -56,8 +56,8 @@ def enumerate_stable(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.identity_unique", level="L0", module="DEV", since="1.0", rules=("C",), cost=0.2,
-    spec="""An available platform MUST answer to the name it was asked for by, have a vendor, a version and a reason, and
-    list at least one device, each with a name.""",
+    spec="""An available platform MUST answer to the name it was asked for by, have a vendor, a version and a reason,
+    and list at least one device, each with a name.""",
 )  # fmt: skip
 def identity_unique(t: Target) -> Iterator[Verdict]:
     info, probe = t.info, t.probe
@@ -71,8 +71,8 @@ def identity_unique(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.properties_sane", level="L0", module="DEV", since="1.0", rules=("C",), kills=("L0.block_bytes",), cost=0.5,
-    spec="""What is declared MUST be known to core and free of repetitions, the plan for open settings MUST use only what
-    is declared and lie within its own limits, and a block MUST be said to take no less than its numbers.""",
+    spec="""What is declared MUST be known to core and free of repetitions, the plan for open settings MUST use only
+    what is declared and lie within its own limits, and a block MUST be said to take no less than its numbers.""",
 )  # fmt: skip
 def properties_sane(t: Target) -> Iterator[Verdict]:
     can = t.capabilities
@@ -89,9 +89,10 @@ def properties_sane(t: Target) -> Iterator[Verdict]:
     declared = plan.dtype in can.dtypes and plan.kv_cache_dtype in can.kv_dtypes and plan.block_size in can.block_sizes
     yield measure.holds("plan declared", declared, f"{plan.dtype}, {plan.kv_cache_dtype}, {plan.block_size}")
     for name, size, most in (
-        ("rows", plan.max_num_seqs, plan.limits.max_rows), ("tokens", plan.max_num_batched_tokens, plan.limits.max_tokens),
-        ("context", plan.max_model_len, plan.limits.max_context), ("rows in tokens", plan.max_num_seqs,
-                                                                   plan.max_num_batched_tokens),
+        ("rows", plan.max_num_seqs, plan.limits.max_rows),
+        ("tokens", plan.max_num_batched_tokens, plan.limits.max_tokens),
+        ("context", plan.max_model_len, plan.limits.max_context),
+        ("rows in tokens", plan.max_num_seqs, plan.max_num_batched_tokens),
     ):  # fmt: skip
         yield measure.within(f"plan {name}", size, 1, float("inf") if most is None else most)
     for dtype in can.kv_dtypes:
@@ -105,8 +106,8 @@ def properties_sane(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.negotiate_pure", level="L0", module="DEV", since="1.0", rules=("C",), cost=0.2,
-    spec="""negotiate MUST give a request whose settings are a plan's that very plan, and MUST leave what the user set as
-    it is, or refuse it.""",
+    spec="""negotiate MUST give a request whose settings are a plan's that very plan, and MUST leave what the user set
+    as it is, or refuse it.""",
 )  # fmt: skip
 def negotiate_pure(t: Target) -> Iterator[Verdict]:
     model = _decoder(t)
@@ -118,8 +119,8 @@ def negotiate_pure(t: Target) -> Iterator[Verdict]:
     same = isinstance(again, Plan) and all(getattr(first, n) == getattr(again, n) for n in (*names, "limits"))
     yield measure.holds("a plan's settings", same, f"{first} / {again}"[:400])
     for name, value in (
-        ("max_model_len", 1), ("max_model_len", first.max_model_len), ("max_num_seqs", 1), ("max_num_batched_tokens", 1),
-        ("max_num_batched_tokens", 7), ("memory_utilization", 0.25), ("block_size", t.capabilities.block_sizes[-1]),
+        ("max_model_len", 1), ("max_model_len", first.max_model_len), ("max_num_seqs", 1),
+        ("max_num_batched_tokens", 1), ("max_num_batched_tokens", 7), ("memory_utilization", 0.25), ("block_size", t.capabilities.block_sizes[-1]),
         ("kv_cache_dtype", t.capabilities.kv_dtypes[-1]), ("dtype", t.capabilities.dtypes[-1]),
     ):  # fmt: skip
         answer = t.negotiate(PlanRequest(model, Settings(**{name: value})))  # type: ignore[arg-type]
@@ -190,7 +191,8 @@ def _every_kind(t: Target, name: str, dtype: str, count: int) -> np.ndarray[Any,
 
 
 @check(
-    "dev.inputs_untouched", level="L0", module="DEV", since="1.0", rules=("C", "B0"), kills=("M45.inputs", "M46.previous"), cost=0.5,
+    "dev.inputs_untouched", level="L0", module="DEV", since="1.0", rules=("C", "B0"),
+    kills=("M45.inputs", "M46.previous"), cost=0.5,
     spec="""submit MUST not write to the arrays of a step, and a result MUST depend on the values it is given: the same
     step run again with other values gives other results, with the same values the same bits.""",
 )  # fmt: skip
@@ -240,8 +242,7 @@ def stream_order(t: Target) -> Iterator[Verdict]:
     )
     last = case.lengths[0] - 4
     script: list[Action] = [Step(sequences, (Row(0, 0, last),)), Step(sequences, (Row(1, 0, last),))]
-    for at in range(last, last + 4):
-        script.append(Step(sequences, (Row(0, at, 1), Row(1, at, 1))))
+    script += [Step(sequences, (Row(0, at, 1), Row(1, at, 1))) for at in range(last, last + 4)]
     # A copy of the first sequence's first block, made while its steps are in flight, then attention through the copy.
     copied = Seq(sequences[0].tokens, ((spare, *first[1:]),))
     script.append(Step((copied,), (Row(0, last + 3, 1),), copies=((first[0], spare),)))
@@ -356,17 +357,17 @@ def oom_typed(t: Target) -> Iterator[Verdict]:
 def _too_large(t: Target) -> Verdict:
     outputs, inputs = 2**28, 2**20
     # One that most devices convert: of float32 the map of a file might be enough.
-    format = format_named(next(f for f in ("f16", "bf16", "f32") if f in t.capabilities.weight_formats))
-    nowhere = np.broadcast_to(np.zeros(format.row_bytes(inputs), np.uint8), (outputs, format.row_bytes(inputs)))
+    plain = format_named(next(f for f in ("f16", "bf16", "f32") if f in t.capabilities.weight_formats))
+    nowhere = np.broadcast_to(np.zeros(plain.row_bytes(inputs), np.uint8), (outputs, plain.row_bytes(inputs)))
     p = Probe(t, "giant")
     x = p.rows("x", np.zeros((2, inputs), np.float32))
-    model = p.logits(p.build.take_rows(x), WeightTensor(format, (outputs, inputs), nowhere))
+    model = p.logits(p.build.take_rows(x), WeightTensor(plain, (outputs, inputs), nowhere))
     try:
         script = t.script(model, [every_row(2)])
     except Refused as refused:  # as good: nothing was loaded
         return refusal.refused("weights", refused.refusal, "")
     weights = {name: raw for name, raw in script.request["weights"].items() if name != "head.weight"}
-    giant = {"name": "head.weight", "format": format.name, "shape": [outputs, inputs]}
+    giant = {"name": "head.weight", "format": plain.name, "shape": [outputs, inputs]}
     asked = {"rank": script.request["rank"], "graph": script.request["graph"], "weights": weights}
     return _out_of_memory("weights", t.act("too_large", **asked, giant=giant))
 
@@ -393,7 +394,9 @@ def poison_alloc(t: Target) -> Iterator[Verdict]:
         fills[name] = [attention.poison(case, t, b, value=value) for b in range(pool)]
     outs = {}
     for name, before in fills.items():
-        outs[name] = np.concatenate(t.play(attention.model(t, case), [*before, *actions], blocks=pool).results[len(before):])
+        outs[name] = np.concatenate(
+            t.play(attention.model(t, case), [*before, *actions], blocks=pool).results[len(before) :]
+        )
     for name in ("zeros", "large"):
         yield measure.bitwise(name, outs[name], outs["NaN"])
 

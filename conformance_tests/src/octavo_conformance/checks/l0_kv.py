@@ -18,12 +18,10 @@ from octavo_conformance.checks.l0_pools import (
     heads_of,
     layers,
     one_row,
-    rounds_of,
     sizes,
 )
 from octavo_conformance.judge import floats, measure
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.probe import Model
 from octavo_conformance.steps import Action, MoveBlock, ReadBlock, Row, Seq, Step, WriteBlock, blocks_for
 from octavo_conformance.target import Target
 from octavo_conformance.verdict import Verdict
@@ -98,8 +96,8 @@ def _all_numbers(t: Target, dtype: str, shape: tuple[int, ...]) -> list[F32]:
 @check(
     "kv.int8_write", level="L0", module="KV", since="1.0", requires=("kv:int8",), rules=("C",),
     cost=0.5,
-    spec="""An int8 cache MUST return every number within one part in 127 of the largest of its head's vector, on average
-    within half of that, zeros and signs exactly; and so what it returned, when that is written again.""",
+    spec="""An int8 cache MUST return every number within one part in 127 of the largest of its head's vector, on
+    average within half of that, zeros and signs exactly; and so what it returned, when that is written again.""",
 )  # fmt: skip
 def int8_write(t: Target) -> Iterator[Verdict]:
     dim = heads_of(t).head_dim
@@ -131,8 +129,8 @@ def int8_write(t: Target) -> Iterator[Verdict]:
 
 @check(
     "kv.write_locality", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M45.past",), cost=1.0,
-    spec="""A step MUST write keys and values to exactly the slots it names, in every layer, before its attention reads, and
-    to nothing else.""",
+    spec="""A step MUST write keys and values to exactly the slots it names, in every layer, before its attention reads,
+    and to nothing else.""",
 )  # fmt: skip
 def write_locality(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -153,8 +151,8 @@ def write_locality(t: Target) -> Iterator[Verdict]:
 
 @check(
     "kv.slot_pad_ignored", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M20",), cost=0.5,
-    spec="""Padding tokens, whose slot is -1, MUST write nothing, and MUST not change what the live rows give; neither must
-    padding rows.""",
+    spec="""Padding tokens, whose slot is -1, MUST write nothing, and MUST not change what the live rows give; neither
+    must padding rows.""",
 )  # fmt: skip
 def slot_pad_ignored(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -194,9 +192,11 @@ def partial_tail(t: Target) -> Iterator[Verdict]:
         for sequence, length in zip(sequences, lengths, strict=True):
             made.write(expected, model, sequence, range(length), size)
         whole: list[Action] = [Step(sequences, tuple(Row(i, 0, n) for i, n in enumerate(lengths)), last=True)]
-        ends: list[Action] = [
-            Step(sequences, tuple(Row(i, 0, n - 2) for i, n in enumerate(lengths) if n > 2), last=True)
-        ] if max(lengths) > 2 else []
+        ends: list[Action] = (
+            [Step(sequences, tuple(Row(i, 0, n - 2) for i, n in enumerate(lengths) if n > 2), last=True)]
+            if max(lengths) > 2
+            else []
+        )
         for back in (2, 1):
             rows = tuple(Row(i, n - back, 1) for i, n in enumerate(lengths) if n >= back)
             ends.append(Step(sequences, rows))
@@ -215,7 +215,9 @@ def layer_isolation(t: Target) -> Iterator[Verdict]:
     rng = t.rng("digits")
     digits = [rng.integers(0, 4, 8, 1, dim).astype(np.float32) for _ in range(3)]
     keys = t.kv_stored(t.stored(rng.normal(8, 1, dim)))
-    made = Layers(t, tuple(Layer(keys, d * 4**i) for i, d in enumerate(digits)), t.stored(rng.normal(8, dim)), t.kv_dtype)
+    made = Layers(
+        t, tuple(Layer(keys, d * 4**i) for i, d in enumerate(digits)), t.stored(rng.normal(8, dim)), t.kv_dtype
+    )
     if t.kv_dtype == "int8":
         made = Layers(t, tuple(Layer(keys, np.full_like(d, 4.0**i)) for i, d in enumerate(digits)), made.q, "int8")
     model = made.model()
@@ -276,8 +278,8 @@ COPIES = {
 
 @check(
     "kv.copy_blocks", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M21", "M22.copies"), cost=1.0,
-    spec="""The copies of a step MUST be made one after the other, whole blocks in every layer, before anything is written:
-    none, fan-out, chains and a block onto itself mean what they mean in order.""",
+    spec="""The copies of a step MUST be made one after the other, whole blocks in every layer, before anything is
+    written: none, fan-out, chains and a block onto itself mean what they mean in order.""",
 )  # fmt: skip
 def copy_blocks(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -301,8 +303,8 @@ def copy_blocks(t: Target) -> Iterator[Verdict]:
 
 @check(
     "kv.swap_out_in", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M22",), cost=0.5,
-    spec="""Blocks that are read to the host and written to other blocks MUST serve there as they did: the next tokens are
-    the same bits, whatever becomes of the blocks that they came from.""",
+    spec="""Blocks that are read to the host and written to other blocks MUST serve there as they did: the next tokens
+    are the same bits, whatever becomes of the blocks that they came from.""",
 )  # fmt: skip
 def swap_out_in(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -321,8 +323,8 @@ def swap_out_in(t: Target) -> Iterator[Verdict]:
 
 @check(
     "kv.swap_async_order", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M43.read",), cost=0.5,
-    spec="""read_block MUST wait for the steps in flight, and a block that is written while steps are in flight MUST be seen
-    by the steps after it and by none before it.""",
+    spec="""read_block MUST wait for the steps in flight, and a block that is written while steps are in flight MUST be
+    seen by the steps after it and by none before it.""",
 )  # fmt: skip
 def swap_async_order(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -346,8 +348,8 @@ def swap_async_order(t: Target) -> Iterator[Verdict]:
 
 @check(
     "kv.free_reuse", level="L0", module="KV", since="1.0", rules=("B0",), kills=("M11", "L0.stale"), cost=1.0,
-    spec="""A block that another sequence had before MUST serve as a new one: nothing of what it held shows, and the last
-    steps of the sequence before, still in flight, MUST not see what is written to it next.""",
+    spec="""A block that another sequence had before MUST serve as a new one: nothing of what it held shows, and the
+    last steps of the sequence before, still in flight, MUST not see what is written to it next.""",
 )  # fmt: skip
 def free_reuse(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -397,8 +399,8 @@ def export_import(t: Target) -> Iterator[Verdict]:
 
 @check(
     "kv.index_int64", level="L0", module="KV", since="1.0", rules=("B0", "C"), kills=("M12",), cost=1.0,
-    spec="""Blocks MUST be addressed beyond 2^31 bytes and beyond 2^31 elements of a pool, by read_block, write_block, steps
-    and copies; where core would never make a pool as large on this device, up to the largest it would.""",
+    spec="""Blocks MUST be addressed beyond 2^31 bytes and beyond 2^31 elements of a pool, by read_block, write_block,
+    steps and copies; where core would never make a pool as large on this device, up to the largest it would.""",
 )  # fmt: skip
 def index_int64(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -431,5 +433,3 @@ def index_int64(t: Target) -> Iterator[Verdict]:
     made.write(written, model, Seq(sequence.tokens, ((0, 1),)), range(size), size)
     yield measure.bitwise("block of the step", results[-2], written[0])
     yield measure.bitwise("block copied", results[-1], data[named[-1]])
-
-

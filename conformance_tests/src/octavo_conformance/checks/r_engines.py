@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from octavo.graph import to_json
@@ -45,7 +46,9 @@ def asked(
     t: Target, model: Model, requests: Sequence[Request], *, blocks: int = 64, rows: int | None = None,
     block_size: int | None = None,
 ) -> Any:  # fmt: skip
-    """What the engine of a worker is asked, and what jobs are that drive one; see `octavo_conformance.engines.trace`."""
+    """What the engine of a worker is asked, and what jobs are that drive one; see
+    `octavo_conformance.engines.trace`.
+    """
     settings = Settings(
         dtype=model.graph.dtype, block_size=block_size or t.block_size, max_model_len=CONTEXT, max_num_seqs=rows or 8
     )
@@ -68,7 +71,7 @@ def exact(case: str, requests: Sequence[Request], tokens: Any) -> Verdict:
     """All tokens of all requests, which must be the right ones."""
     expected = [copied(r.prompt, DISTANCE, r.max_tokens) for r in requests]
     found = [tokens.get(r.id, []) for r in requests]
-    return measure.integers(case, sum(found, []), sum(expected, []))
+    return measure.integers(case, list(chain(*found)), list(chain(*expected)))
 
 
 def prefixes(case: str, requests: Sequence[Request], tokens: Any) -> Verdict:

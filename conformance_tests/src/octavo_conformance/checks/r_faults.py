@@ -69,8 +69,8 @@ def served(
 @check(
     "flt.kernel_exception", level="R", module="FLT", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("R.no_rerun",), cost=1.5,
-    spec="""A step that raises, before or after the device did its work, MUST cost nobody a token: its rows run again, and
-    only a row that raises alone ends, with an error, while its neighbours go on.""",
+    spec="""A step that raises, before or after the device did its work, MUST cost nobody a token: its rows run again,
+    and only a row that raises alone ends, with an error, while its neighbours go on.""",
 )  # fmt: skip
 def kernel_exception(t: Target) -> Iterator[Verdict]:
     requests = crowd(t, 5)
@@ -82,7 +82,9 @@ def kernel_exception(t: Target) -> Iterator[Verdict]:
         yield exact(name, requests, ran["tokens"])
         yield measure.within(f"{name}: blocks held", ran["used_blocks"], 0, 0)
     lone = victim(t)
-    ran = t.act("faulty_engine", faults=[{"kind": "raise", "token": VICTIM}], **asked(t, model_of(t), [*requests, lone]))
+    ran = t.act(
+        "faulty_engine", faults=[{"kind": "raise", "token": VICTIM}], **asked(t, model_of(t), [*requests, lone])
+    )
     yield measure.holds("the victim's error", set(ran["errors"]) == {"victim"}, str(ran["errors"])[:300])
     yield exact("the victim's neighbours", requests, ran["tokens"])
     yield measure.within("the victim's blocks", ran["used_blocks"], 0, 0)
@@ -132,7 +134,8 @@ def oom_at_load(t: Target) -> Iterator[Verdict]:
     "flt.device_lost", level="R", module="FLT", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), cost=1.5,
     spec="""When a device is lost, every request in flight MUST be told within five seconds, health MUST turn bad, what
-    comes later MUST be refused, no wrong token may have been given, and a new engine MUST start in the same process.""",
+    comes later MUST be refused, no wrong token may have been given, and a new engine MUST start in the same
+    process.""",
 )  # fmt: skip
 def device_lost(t: Target) -> Iterator[Verdict]:
     requests = crowd(t, 4, every=0)
@@ -149,8 +152,8 @@ def device_lost(t: Target) -> Iterator[Verdict]:
 @check(
     "flt.hang_watchdog", level="R", module="FLT", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), cost=3.0,
-    spec="""A device that does not come back from a step MUST be given up after the step timeout: every request in flight is
-    told, health turns bad, no wrong token was given, and closing does not hang.""",
+    spec="""A device that does not come back from a step MUST be given up after the step timeout: every request in
+    flight is told, health turns bad, no wrong token was given, and closing does not hang.""",
 )  # fmt: skip
 def hang_watchdog(t: Target) -> Iterator[Verdict]:
     requests = crowd(t, 4, every=0)
@@ -190,8 +193,8 @@ def slow_device(t: Target) -> Iterator[Verdict]:
 @check(
     "flt.nan_weights", level="R", module="FLT", since="1.0", requires=DECODER, grade="mandatory", rules=("X0", "C"),
     kills=("R.hides_nan",), cost=1.0,
-    spec="""Weights that are NaN MUST fail the requests that meet them, by an error, and no other: neither their neighbours
-    in a step nor those who get their blocks later.""",
+    spec="""Weights that are NaN MUST fail the requests that meet them, by an error, and no other: neither their
+    neighbours in a step nor those who get their blocks later.""",
 )  # fmt: skip
 def nan_weights(t: Target) -> Iterator[Verdict]:
     model = _with_nan(model_of(t))
@@ -219,8 +222,8 @@ def _with_nan(model: Model) -> Model:
 
 @check(
     "flt.corrupt_weights", level="R", module="FLT", since="1.0", rules=("E", "B0"), kills=("R.swallows",), cost=0.5,
-    spec="""What reading a weight raises MUST come out of load as it is, whichever weight it is, and the device MUST work
-    when it is opened again.""",
+    spec="""What reading a weight raises MUST come out of load as it is, whichever weight it is, and the device MUST
+    work when it is opened again.""",
 )  # fmt: skip
 def corrupt_weights(t: Target) -> Iterator[Verdict]:
     x = t.stored(t.rng("x").normal(16, 64))
@@ -245,8 +248,8 @@ def _table(t: Target) -> Model:
 @check(
     "flt.sigterm_drain", level="R", module="FLT", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("R.deaf",), cost=3.0,
-    spec="""A process that is told to end (SIGTERM), or is killed (SIGKILL), in the middle of its steps MUST be gone within
-    five seconds and leave nothing behind that keeps the next from working.""",
+    spec="""A process that is told to end (SIGTERM), or is killed (SIGKILL), in the middle of its steps MUST be gone
+    within five seconds and leave nothing behind that keeps the next from working.""",
 )  # fmt: skip
 def sigterm_drain(t: Target) -> Iterator[Verdict]:
     request = asked(t, model_of(t), crowd(t, 3))
@@ -284,9 +287,9 @@ def _run_until_it_ends(other: Target, request: Any, mark: Path, ends: list[str])
 @check(
     "hot.two_plugins", level="R", module="HOT", since="1.0", requires=DECODER, grade="mandatory", rules=("X0", "C"),
     cost=2.5,
-    spec="""Beside other plugins, one that is broken, two of one name, an accelerator, the platform MUST be found, be chosen
-    by its name, and give the same tokens; the broken one MUST be reported, twins refused with both their names, and
-    the choice by default the same each time.""",
+    spec="""Beside other plugins, one that is broken, two of one name, an accelerator, the platform MUST be found, be
+    chosen by its name, and give the same tokens; the broken one MUST be reported, twins refused with both their names,
+    and the choice by default the same each time.""",
 )  # fmt: skip
 def two_plugins(t: Target) -> Iterator[Verdict]:
     names = [t.worker.platform, "neighbour", "twin", None]
@@ -318,8 +321,8 @@ def two_plugins(t: Target) -> Iterator[Verdict]:
 @check(
     "soak.leak", level="R", module="SOAK", since="1.0", requires=DECODER, grade="mandatory", rules=("C",),
     kills=("M40.request", "M40.block"), cost=4.0,
-    spec="""Serving MUST take no more memory, of the process or of the device, no more threads, files or blocks, the longer it
-    goes on: the slope over many requests, finished and aborted, is nothing that a day would show.""",
+    spec="""Serving MUST take no more memory, of the process or of the device, no more threads, files or blocks, the
+    longer it goes on: the slope over many requests, finished and aborted, is nothing that a day would show.""",
 )  # fmt: skip
 def leak(t: Target) -> Iterator[Verdict]:
     requests = crowd(t, 12, tokens=4, every=0)
@@ -346,8 +349,8 @@ def _slope(values: Sequence[float]) -> float:
 @check(
     "soak.correctness", level="R", module="SOAK", since="1.0", requires=DECODER, grade="mandatory", rules=("X0", "C"),
     kills=("M48",), cost=4.0,
-    spec="""Over many rounds of requests that come, go and are aborted, in a pool too small for all of them, every request that
-    ends by itself MUST have the right tokens.""",
+    spec="""Over many rounds of requests that come, go and are aborted, in a pool too small for all of them, every
+    request that ends by itself MUST have the right tokens.""",
 )  # fmt: skip
 def correctness(t: Target) -> Iterator[Verdict]:
     rng = t.rng("churn")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 _BROKEN = 'raise OSError("no driver here")\n'
 
-_PLATFORM = '''
+_PLATFORM = """
 from octavo import platform as api
 
 class Neighbour:
@@ -28,7 +28,7 @@ class Neighbour:
 @api.hookimpl
 def octavo_platforms():
     return [Neighbour()]
-'''
+"""
 
 
 def install(folder: Path) -> None:

@@ -11,8 +11,18 @@ from typing import Any
 import numpy as np
 
 from octavo.errors import DeviceOutOfMemory, UnsupportedFeature
-from octavo.platform import Capabilities, Device, DeviceInfo, Executable, KVLayout, KVStore, MemoryReport, Probe
-from octavo.platform import StepInput, StepOutput
+from octavo.platform import (
+    Capabilities,
+    Device,
+    DeviceInfo,
+    Executable,
+    KVLayout,
+    KVStore,
+    MemoryReport,
+    Probe,
+    StepInput,
+    StepOutput,
+)
 from octavo_conformance.mutants import mutant
 from octavo_conformance.mutants.wrapped import Altered, Wrapped
 
@@ -56,10 +66,12 @@ class FreeMemory(Wrapped):
                 store: KVStore = self.inner.allocate_kv(layout, blocks)
                 return store
 
-        return Generous(device)  # type: ignore[return-value]  # the rest of it is the inner one's
+        return Generous(device)  # the rest of it is the inner one's
 
 
-@mutant("L0.block_bytes", "says that a block takes half of what it does", killed_by=("dev.mem_delta", "dev.properties_sane"))
+@mutant(
+    "L0.block_bytes", "says that a block takes half of what it does", killed_by=("dev.mem_delta", "dev.properties_sane")
+)
 class BlockBytes(Wrapped):
     """As if the values had been forgotten beside the keys."""
 
@@ -68,7 +80,7 @@ class BlockBytes(Wrapped):
             def kv_block_bytes(self, layout: KVLayout) -> int:
                 return int(self.inner.kv_block_bytes(layout)) // 2
 
-        return Modest(device)  # type: ignore[return-value]
+        return Modest(device)
 
 
 @mutant("L0.leak", "keeps the memory of every pool it ever had", killed_by=("dev.close_frees",))
@@ -93,7 +105,7 @@ class UntypedOutOfMemory(Wrapped):
                     raise RuntimeError("allocation failed with status 2") from error
                 return store
 
-        return Untyped(device)  # type: ignore[return-value]
+        return Untyped(device)
 
 
 @mutant("L0.fresh_pool", "counts on a new pool to hold zeros", killed_by=("dev.poison_alloc",))

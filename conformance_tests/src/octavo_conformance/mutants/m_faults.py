@@ -64,9 +64,9 @@ class _Lenient(Mapping[str, WeightTensor]):
             return self._weights[name]
         except CheckpointError:
             spec = self._graph.weights[name]
-            format = format_named(spec.format)
-            shape = (*spec.shape[:-1], format.row_bytes(spec.shape[-1]))
-            return WeightTensor(format, spec.shape, np.zeros(shape, np.uint8))
+            stored = format_named(spec.format)
+            shape = (*spec.shape[:-1], stored.row_bytes(spec.shape[-1]))
+            return WeightTensor(stored, spec.shape, np.zeros(shape, np.uint8))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._weights)
@@ -86,7 +86,7 @@ class Swallows(Wrapped):
             ) -> object:
                 return self.inner.load(graph, _Lenient(graph, weights), progress, files)
 
-        return Lenient(device)  # type: ignore[return-value]  # the rest of it is the inner one's
+        return Lenient(device)  # the rest of it is the inner one's
 
 
 @mutant("R.deaf", "does not end when it is told to", killed_by=("flt.sigterm_drain",))

@@ -30,11 +30,15 @@ class _Later:
 
 
 def _copied(step: StepInput) -> StepInput:
-    arrays = {name: value.copy() for name, value in vars(step).items() if isinstance(value, np.ndarray)}
+    arrays: dict[str, Any] = {n: value.copy() for n, value in vars(step).items() if isinstance(value, np.ndarray)}
     return replace(step, **arrays)
 
 
-@mutant("M11", "runs what was submitted last before what was submitted first", killed_by=("kv.free_reuse", "dev.stream_order"))
+@mutant(
+    "M11",
+    "runs what was submitted last before what was submitted first",
+    killed_by=("kv.free_reuse", "dev.stream_order"),
+)
 class LastFirst(Wrapped):
     """A block is written for its next owner while a step that reads it is still to come."""
 
@@ -101,7 +105,11 @@ class CopiesBackwards(Wrapped):
         return replace(step, copies=np.ascontiguousarray(step.copies[::-1]))
 
 
-@mutant("M22", "writes a block that comes from the host to the wrong layer", killed_by=("kv.swap_out_in", "kv.export_import"))
+@mutant(
+    "M22",
+    "writes a block that comes from the host to the wrong layer",
+    killed_by=("kv.swap_out_in", "kv.export_import"),
+)
 class WrongLayer(Wrapped):
     """Each layer gets the next one's."""
 
@@ -110,7 +118,7 @@ class WrongLayer(Wrapped):
             def write_block(self, block: int, data: npt.NDArray[Any]) -> None:
                 self.inner.write_block(block, np.ascontiguousarray(np.roll(data, 1, 1)))
 
-        return Store(store)  # type: ignore[return-value]
+        return Store(store)
 
 
 @mutant("M22.copies", "copies blocks in the first layer only", killed_by=("kv.copy_blocks",))

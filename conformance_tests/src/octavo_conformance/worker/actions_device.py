@@ -101,7 +101,7 @@ class _Reused:
         self._arrays: dict[tuple[str, tuple[int, ...]], np.ndarray[Any, Any]] = {}
 
     def filled(self, step: StepInput) -> StepInput:
-        own = {}
+        own: dict[str, Any] = {}
         for name, array in _arrays_of(step).items():
             kept = self._arrays.setdefault((name, array.shape), np.zeros_like(array))
             kept[...] = array
@@ -182,11 +182,11 @@ def ask_too_much(platform: Platform, request: Mapping[str, Any]) -> dict[str, An
 def load_too_large(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any] | None:
     """Load weights of which one, ``giant``, has more bytes than there is address space: what was raised."""
     giant = request["giant"]
-    format = format_named(giant["format"])
-    shape = (*giant["shape"][:-1], format.row_bytes(giant["shape"][-1]))
+    stored = format_named(giant["format"])
+    shape = (*giant["shape"][:-1], stored.row_bytes(giant["shape"][-1]))
     nowhere = np.broadcast_to(np.zeros(shape[-1], np.uint8), shape)
     weights = {name: values.weight_in(raw) for name, raw in request["weights"].items()}
-    weights[giant["name"]] = WeightTensor(format, tuple(giant["shape"]), nowhere)
+    weights[giant["name"]] = WeightTensor(stored, tuple(giant["shape"]), nowhere)
     with candidate("open"):
         device = platform.open(Rank(**request["rank"]))
     try:

@@ -143,7 +143,9 @@ def load_corrupt(platform: Platform, request: Mapping[str, Any]) -> dict[str, An
 
 @action("soak")
 def soak(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Rounds of the same script through one engine, and after each a census, the device's memory and the blocks held."""
+    """Rounds of the same script through one engine, and after each a census, the device's memory and the blocks
+    held.
+    """
     rounds, answers = [], []
     with _engine(platform, request) as (device, made):
         try:
@@ -162,7 +164,6 @@ def soak(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
 @action("announce_and_run")
 def announce(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
     """Run an engine on and on, and say so by a file, for a judge that will end the process."""
-
     with _engine(platform, request) as (_, made):
         for at in range(request["rounds"]):
             script = [{**event, "id": f"{event['id']}/{at}"} for event in request["script"]]
@@ -176,11 +177,12 @@ def announce(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
 def select_among(platform: Platform, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What discovery finds, in order, and what choosing each of ``names`` (null: by default) gives."""
     found = discover().platforms
-    chosen: dict[str, str] = {}
-    for name in arguments["names"]:
-        try:
-            chosen[str(name)] = select(found, name).info.name
-        except OctavoError as error:
-            chosen[str(name)] = f"{type(error).__name__}: {error}"
-    return {"found": [[f.name, f.verdict, f.probe.reason] for f in found], "chosen": chosen}
 
+    def choose(name: str | None) -> str:
+        try:
+            return select(found, name).info.name
+        except OctavoError as error:
+            return f"{type(error).__name__}: {error}"
+
+    chosen = {str(name): choose(name) for name in arguments["names"]}
+    return {"found": [[f.name, f.verdict, f.probe.reason] for f in found], "chosen": chosen}

@@ -45,12 +45,12 @@ def _children() -> list[str]:
 
 def _open_files() -> list[str]:
     folder = _SELF / "fd"
-    if not folder.is_dir():
-        return []
-    found = []
-    for name in os.listdir(folder):
-        try:
-            found.append(os.readlink(folder / name))
-        except OSError:  # the one that listed them
-            continue
-    return found
+    links = folder.iterdir() if folder.is_dir() else ()
+    return [path for link in links if (path := _target(link))]
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:  # the one that listed them
+        return ""

@@ -51,7 +51,7 @@ class Faulty(Wrapped):
                 health: str | None = mutant.lost or self.inner.health()
                 return health
 
-        return Failing(device)  # type: ignore[return-value]  # the rest of it is the inner one's
+        return Failing(device)  # the rest of it is the inner one's
 
     def submit(self, executable: Executable, step: StepInput, store: KVStore) -> Any:
         self.steps += 1

@@ -25,7 +25,7 @@ def look(name: str, mutant: str) -> dict[str, Any]:
     entries = metadata.entry_points(group=hookspecs.ENTRY_POINT_GROUP)
     for entry in sorted(entries, key=lambda e: e.name != name):  # as a rule it is called like the platform
         before = census()
-        platforms = getattr(entry.load(), "octavo_platforms", list)()
+        platforms: list[Platform] = getattr(entry.load(), "octavo_platforms", list)()
         found = next((p for p in platforms if p.info.name == name), None)
         if found is not None:
             platform = mutants.apply(mutant, found) if mutant else found
