@@ -120,8 +120,9 @@ def negotiate_pure(t: Target) -> Iterator[Verdict]:
     yield measure.holds("a plan's settings", same, f"{first} / {again}"[:400])
     for name, value in (
         ("max_model_len", 1), ("max_model_len", first.max_model_len), ("max_num_seqs", 1),
-        ("max_num_batched_tokens", 1), ("max_num_batched_tokens", 7), ("memory_utilization", 0.25), ("block_size", t.capabilities.block_sizes[-1]),
-        ("kv_cache_dtype", t.capabilities.kv_dtypes[-1]), ("dtype", t.capabilities.dtypes[-1]),
+        ("max_num_batched_tokens", 1), ("max_num_batched_tokens", 7), ("memory_utilization", 0.25),
+        ("block_size", t.capabilities.block_sizes[-1]), ("kv_cache_dtype", t.capabilities.kv_dtypes[-1]),
+        ("dtype", t.capabilities.dtypes[-1]),
     ):  # fmt: skip
         answer = t.negotiate(PlanRequest(model, Settings(**{name: value})))  # type: ignore[arg-type]
         kept = isinstance(answer, Unsupported) or getattr(answer, name) == value
@@ -211,8 +212,8 @@ def inputs_untouched(t: Target) -> Iterator[Verdict]:
 @check(
     "dev.sync_truth", level="L0", module="DEV", since="1.0", rules=("B0",), kills=("M43", "M44", "M46.previous"),
     cost=0.5,
-    spec="""The arrays of a step MUST be the caller's again when submit returns, who overwrites them and uses them for the
-    next; collect MUST wait for the step it is asked for, and what it returns MUST stay as it is until the next
+    spec="""The arrays of a step MUST be the caller's again when submit returns, who overwrites them and uses them for
+    the next; collect MUST wait for the step it is asked for, and what it returns MUST stay as it is until the next
     collect.""",
 )  # fmt: skip
 def sync_truth(t: Target) -> Iterator[Verdict]:
@@ -291,8 +292,8 @@ def mem_delta(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.close_frees", level="L0", module="DEV", since="1.0", rules=("C",), kills=("L0.leak",), cost=2.0,
-    spec="""close MUST give back all that a device took, of its own memory, of the process's, threads and open files: many
-    lives in one process leave no more behind than a few.""",
+    spec="""close MUST give back all that a device took, of its own memory, of the process's, threads and open files:
+    many lives in one process leave no more behind than a few.""",
 )  # fmt: skip
 def close_frees(t: Target) -> Iterator[Verdict]:
     found, blocks = _lives(t, 8, 8 * MIB)
@@ -320,8 +321,9 @@ def _lives(t: Target, count: int, size: int) -> tuple[Any, int]:
 
 @check(
     "dev.kv_budget_honest", level="L0", module="DEV", since="1.0", rules=("C", "B0"), kills=("M41",), cost=1.0,
-    spec="""A pool of as many blocks as core would give it, 95 % of what memory() calls free after the last compile divided
-    by kv_block_bytes, MUST be had, and steps of the most tokens and rows MUST run in it, also in its last blocks.""",
+    spec="""A pool of as many blocks as core would give it, 95 % of what memory() calls free after the last compile
+    divided by kv_block_bytes, MUST be had, and steps of the most tokens and rows MUST run in it, also in its last
+    blocks.""",
 )  # fmt: skip
 def kv_budget_honest(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -341,8 +343,8 @@ def kv_budget_honest(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.oom_typed", level="L0", module="DEV", since="1.0", rules=("E", "B0"), kills=("L0.oom",), cost=1.0,
-    spec="""More than there can be, of weights or of blocks, MUST raise DeviceOutOfMemory from load or allocate_kv, with a
-    size in its message, and the device MUST work when it is opened again.""",
+    spec="""More than there can be, of weights or of blocks, MUST raise DeviceOutOfMemory from load or allocate_kv, with
+    a size in its message, and the device MUST work when it is opened again.""",
 )  # fmt: skip
 def oom_typed(t: Target) -> Iterator[Verdict]:
     script = _lone(t)
@@ -380,8 +382,8 @@ def _out_of_memory(case: str, frame: Any) -> Verdict:
 
 @check(
     "dev.poison_alloc", level="L0", module="DEV", since="1.0", rules=("B0",), kills=("L0.fresh_pool",), cost=1.0,
-    spec="""What a new pool holds MUST not matter: results are the same bits whether it was filled with NaN, with zeros or
-    with large numbers before the first step.""",
+    spec="""What a new pool holds MUST not matter: results are the same bits whether it was filled with NaN, with zeros
+    or with large numbers before the first step.""",
 )  # fmt: skip
 def poison_alloc(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -406,9 +408,9 @@ def poison_alloc(t: Target) -> Iterator[Verdict]:
 
 @check(
     "dev.spawn_fork", level="L0", module="DEV", since="1.0", rules=("C", "E", "B0"), kills=("L0.fork",), cost=1.5,
-    spec="""A device MUST work in a new process while another has it open and has closed it; in a fork of the process that
-    opened it, a step MUST either give the right result or raise a typed error at once, with health() saying why, and
-    the parent's device MUST go on.""",
+    spec="""A device MUST work in a new process while another has it open and has closed it; in a fork of the process
+    that opened it, a step MUST either give the right result or raise a typed error at once, with health() saying why,
+    and the parent's device MUST go on.""",
 )  # fmt: skip
 def spawn_fork(t: Target) -> Iterator[Verdict]:
     script = _lone(t)
