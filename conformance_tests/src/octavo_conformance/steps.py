@@ -46,7 +46,8 @@ class Step:
 
     ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its
     rows are those of the step's logits. Keep such a step small: it must run whole (four rows of one token do,
-    everywhere). ``last`` asks for the logits of each row's last token only.
+    everywhere). ``last`` asks for the logits of each row's last token only. ``padding`` tokens follow the live ones, or
+    as many as the bucket has room for.
     """
 
     sequences: tuple[Seq, ...]
@@ -54,6 +55,7 @@ class Step:
     copies: tuple[tuple[int, int], ...] = ()
     sampling: SamplingBatch | None = None
     last: bool = False
+    padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,15 @@ class WriteBlock:
     data: npt.NDArray[np.float32] = field(repr=False)
 
 
-Action = Step | ReadBlock | WriteBlock
+@dataclass(frozen=True)
+class MoveBlock:
+    """Read a block and write what was read to another, as tiers below the device will; no result."""
+
+    source: int
+    target: int
+
+
+Action = Step | ReadBlock | WriteBlock | MoveBlock
 
 
 @dataclass(frozen=True)
@@ -225,7 +235,20 @@ def arrays(step: Step, piece: Piece, plan: Plan, groups: int) -> StepInput:
         sampling=step.sampling or SamplingBatch.plain(len(sampled), greedy=False),
         bucket=bucket,
     )
-    return padded(made)
+    return padded(_more_padding(made, step.padding))
+
+
+def _more_padding(step: StepInput, count: int) -> StepInput:
+    """``count`` padding tokens after the live ones; where the bucket has a size, they are among its padding."""
+    size = step.bucket.tokens
+    more = count if size is None else min(count, size - len(step.tokens))
+    zeros, nowhere = np.zeros(more, np.int32), np.full((len(step.slots), more), -1, np.int32)
+    return replace(
+        step,
+        tokens=np.concatenate([step.tokens, zeros]),
+        positions=np.concatenate([step.positions, zeros]),
+        slots=np.concatenate([step.slots, nowhere], axis=1),
+    )
 
 
 def padded(step: StepInput) -> StepInput:

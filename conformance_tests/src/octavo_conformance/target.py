@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from octavo_conformance import capability, suite_version
 from octavo_conformance.judge import floats
 from octavo_conformance.judge.rng import Rng
 from octavo_conformance.probe import Model
-from octavo_conformance.steps import Action, ReadBlock, Step, WriteBlock, arrays, bucket_of, schedule
+from octavo_conformance.steps import Action, MoveBlock, ReadBlock, Step, arrays, bucket_of, schedule
 from octavo_conformance.worker import values
 from octavo_conformance.worker.host import Worker
 
@@ -35,7 +35,8 @@ class Played:
     ``results`` has one entry per action: for a Step its logits float32 [tokens, V] (`Samples`, where the step has a
     sampling batch: from the device, its sampler, or the host's, as the engine would), for a ReadBlock the block, for a
     WriteBlock ``None``. ``changed`` names step inputs that the device wrote to, ``memory`` the (total, free) bytes
-    before load, after compile and after allocate_kv. ``seconds`` is the time in submit and collect.
+    before load, after compile and after allocate_kv, ``block_bytes`` what the device says that a block takes.
+    ``seconds`` is the time in submit and collect.
     """
 
     results: list[Any]
@@ -43,6 +44,27 @@ class Played:
     memory: tuple[tuple[int, int], ...]
     steps: int
     seconds: float
+    block_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a worker is asked to do in one device's life, and how its answers become those of the actions.
+
+    ``request`` is as `octavo_conformance.worker.play` takes it.
+    """
+
+    request: Mapping[str, Any] = field(repr=False)
+    actions: Sequence[Action] = field(repr=False)
+    spans: Sequence[tuple[int, int]] = field(repr=False)
+    pieces: Mapping[int, list[Any]] = field(repr=False)
+
+    def results(self, raw: Sequence[Any]) -> list[Any]:
+        """One for each action; see `Played`."""
+        return [
+            _joined(action, self.pieces[index], raw[a:b]) if isinstance(action, Step) else raw[a]
+            for index, (action, (a, b)) in enumerate(zip(self.actions, self.spans, strict=True))
+        ]
 
 
 class Refused(Exception):
@@ -62,6 +84,7 @@ class Target:
         self._seed = seed
         self._rank = rank or Rank()
         self.info: Mapping[str, Any] = worker.description["info"]
+        self.probe: Mapping[str, Any] = worker.description["probe"]
         self.capabilities: Capabilities = values.capabilities_in(worker.description["capabilities"])
         self.dtype: str = self.capabilities.dtypes[0]
         self.kv_dtype: str = self.capabilities.kv_dtypes[0]
@@ -137,6 +160,24 @@ class Target:
         Steps are split as the platform's limits ask, and their logits put together again. Raises what
         `octavo_conformance.worker.host` raises, and `Refused`.
         """
+        script = self.script(model, actions, block_size=block_size, kv_dtype=kv_dtype, blocks=blocks, poison=poison)
+        answer = self._worker.ask("play", **script.request, seconds=seconds)
+        raw = answer["results"]
+        steps = [r for r in raw if isinstance(r, dict)]
+        return Played(
+            script.results(raw),
+            tuple(sorted({name for r in steps for name in r["changed"]})),
+            tuple((m["total"], m["free"]) for m in answer["memory"]),
+            len(steps),
+            sum(r["seconds"] for r in steps),
+            answer["block_bytes"],
+        )
+
+    def script(
+        self, model: Model, actions: Sequence[Action], *, block_size: int | None = None, kv_dtype: str | None = None,
+        blocks: int | None = None, poison: bool = True,
+    ) -> Script:  # fmt: skip
+        """What `play` asks for, for jobs (`act`) that lead the device's life in another way."""
         context = max((row.start + row.count for a in actions if isinstance(a, Step) for row in a.rows), default=1)
         plan = self.plan(
             model, context=context, block_size=block_size or self.block_size, kv_dtype=kv_dtype or self.kv_dtype
@@ -160,31 +201,32 @@ class Target:
                     script.append({"do": "step", "step": values.step_out(step), "sample": sample})
             elif isinstance(action, ReadBlock):
                 script.append({"do": "read_block", "block": action.block})
+            elif isinstance(action, MoveBlock):
+                script.append({"do": "move_block", "source": action.source, "target": action.target})
             else:
                 script.append({"do": "write_block", "block": action.block, "data": np.asarray(action.data, np.float32)})
             spans.append((first, len(script)))
         graph = model.graph
         heads, dim = (graph.kv[0].kv_heads, graph.kv[0].head_dim) if graph.kv else (0, 0)
         layout = KVLayout(plan.block_size, graph.kv_slots, heads, dim, plan.kv_cache_dtype)
-        answer = self._worker.ask(
-            "play", rank=values.rank_out(self._rank), graph=to_json(graph),
-            weights={name: values.weight_out(w) for name, w in model.weights.items()},
-            buckets=[list(bucket) for bucket in buckets], layout=values.layout_out(layout),
-            blocks=blocks or blocks_named(actions), poison=poison, actions=script, seconds=seconds,
-        )  # fmt: skip
-        raw = answer["results"]
-        results = [
-            _joined(action, pieces_of[index], raw[a:b]) if isinstance(action, Step) else raw[a]
-            for index, (action, (a, b)) in enumerate(zip(actions, spans, strict=True))
-        ]
-        steps = [r for r in raw if isinstance(r, dict)]
-        return Played(
-            results,
-            tuple(sorted({name for r in steps for name in r["changed"]})),
-            tuple((m["total"], m["free"]) for m in answer["memory"]),
-            len(steps),
-            sum(r["seconds"] for r in steps),
-        )
+        request = {
+            "rank": values.rank_out(self._rank), "graph": to_json(graph),
+            "weights": {name: values.weight_out(w) for name, w in model.weights.items()},
+            "buckets": [list(bucket) for bucket in buckets], "layout": values.layout_out(layout),
+            "blocks": blocks or blocks_named(actions), "poison": poison, "actions": script,
+        }  # fmt: skip
+        return Script(request, actions, spans, pieces_of)
+
+    @contextmanager
+    def fresh(self, environment: Mapping[str, str] = {}) -> Iterator[Target]:
+        """The same target in a new process, in which no device was opened yet."""
+        with self._worker.again(environment) as worker:
+            yield Target(worker, self._check, self._seed, self._rank)
+
+    @property
+    def worker(self) -> Worker:
+        """Its process, for checks of what becomes of one."""
+        return self._worker
 
     def act(self, name: str, *, seconds: float | None = None, **arguments: Any) -> Any:
         """Do a named job in the worker; see `octavo_conformance.worker.actions`."""
@@ -224,7 +266,9 @@ def blocks_named(actions: Sequence[Action]) -> int:
             named = [b for seq in action.sequences for table in seq.tables for b in table]
             named += [b for pair in action.copies for b in pair]
             largest = max([largest, *named])
-        elif isinstance(action, ReadBlock | WriteBlock):
+        elif isinstance(action, MoveBlock):
+            largest = max(largest, action.source, action.target)
+        else:
             largest = max(largest, action.block)
     return largest + 2
 

@@ -54,7 +54,7 @@ class Counters:
 
 
 class FakeChip:
-    """Meets `octavo.platform.Device`. Tests plant ``faults`` and read ``counters``."""
+    """Meets `octavo.platform.FaultyDevice`. Tests plant ``faults`` and read ``counters``."""
 
     def __init__(self, settings: Settings, rank: Rank) -> None:
         self.faults = Faults(settings.faults)
@@ -132,7 +132,11 @@ class FakeChip:
 
     def health(self) -> str | None:
         """See `Device.health`."""
-        return self.faults.lost
+        return self.faults.why_gone()
+
+    def inject(self, kind: str, step: int) -> None:
+        """See `FaultyDevice.inject`."""
+        self.faults.plant(f"{kind}@step:{self.counters.steps + step}")
 
     def close(self) -> None:
         """See `Device.close`; what hangs is let go first."""
@@ -166,6 +170,7 @@ class ChipKVStore:
 
     def read_block(self, block: int) -> npt.NDArray[Any]:
         """See `KVStore.read_block`; NaN where nobody wrote."""
+        self._chip.faults.check()
         return self._chip.queue.put(lambda: self._read(block)).result()
 
     def _read(self, block: int) -> npt.NDArray[Any]:
@@ -177,6 +182,7 @@ class ChipKVStore:
 
     def write_block(self, block: int, data: npt.NDArray[Any]) -> None:
         """See `KVStore.write_block`."""
+        self._chip.faults.check()
         new = {
             (slot, block): self._chip.chip_memory.upload(data[:, slot].astype(np.float32))
             for slot in range(self.layout.slots)

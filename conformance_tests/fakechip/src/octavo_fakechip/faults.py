@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -71,6 +72,7 @@ class Faults:
         self.hung = threading.Event()
         """Set while a call does not come back."""
         self._released = threading.Event()
+        self._process = os.getpid()
 
     def plant(self, *faults: str) -> None:
         """Add faults, as the README writes them."""
@@ -94,8 +96,15 @@ class Faults:
 
     def check(self) -> None:
         """Raise PlatformUnavailable if the chip is lost."""
-        if self.lost is not None:
-            raise PlatformUnavailable(f"fakechip: {self.lost}")
+        why = self.why_gone()
+        if why is not None:
+            raise PlatformUnavailable(f"fakechip: {why}")
+
+    def why_gone(self) -> str | None:
+        """A sentence if the chip cannot be used any more, or not in this process."""
+        if os.getpid() != self._process:
+            return f"process {os.getpid()} is a fork of process {self._process}, which has the chip; open it anew"
+        return self.lost
 
     def _suffer(self, fault: Fault, where: str) -> None:
         match fault.kind:

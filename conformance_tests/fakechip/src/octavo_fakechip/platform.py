@@ -22,7 +22,7 @@ from octavo_fakechip.habits import CAPABILITIES, LIMITS, NAME, VERSION, shapes
 from octavo_fakechip.offline import OfflineCompiler
 from octavo_fakechip.settings import Settings
 
-_CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"}
+_CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0", "faults": "1.0"}
 _PREFERENCES = Preferences(max_num_seqs=16, max_num_batched_tokens=128)
 
 

@@ -1,4 +1,6 @@
-"""Ids that are kept for what Octavo cannot do yet: several devices, experts, adapters."""
+"""Ids that are kept for what Octavo cannot do yet: several devices, experts, adapters; and for what its contract has no
+word for, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +54,33 @@ for _level, _module, _family, _specs in (
 ):
     for _name, _spec in _specs.items():
         declare(f"{_family}.{_name}", level=_level, module=_module, since="1.0", spec=_spec)
+
+_NO_WORD = {  # what it would demand, and why there is nothing to run
+    "dev.copy_d2d_overlap": """Overlapping copies MUST be defined or refused. The contract has no copies but those of
+    whole blocks (kv.copy_blocks); two blocks never overlap.""",
+    "dev.mem_peak": """The peak MUST be at least the true high-water mark. The contract asks for no peak: all that a
+    step needs is allocated when compile returns (dev.kv_budget_honest).""",
+    "dev.no_host_fallback": """No op MUST run on the host unless that is declared. The contract counts no transfers, and
+    a host platform is all fallback; what it costs, octavo bench shows.""",
+    "dev.two_devices": "Work on one device MUST leave another as it is. A model runs on one device so far.",
+    "dev.rng_stream": """Seeded device generators MUST repeat. Devices have none: the uniform numbers of sampling are
+    defined to the bit (smp.seed_reproducible).""",
+    "kv.duplicate_slots": """Of two tokens for one slot the last MUST win, or the step be refused. Core names no slot
+    twice in a step, and octavo-fakechip refuses a step that does.""",
+    "kv.fp8_write": "Stored fp8 codes and scales MUST be those of the contract. There is no fp8 cache.",
+    "flt.host_oom": """A host without memory MUST fail requests, not the process. To be seen in a control group of its
+    own only, which a test may not make everywhere.""",
+    "hot.add_device": "A device that is added MUST be found. Devices are found when a process starts.",
+    "hot.remove_idle": "An idle device that is removed MUST be missed. It is at the next step (flt.device_lost).",
+    "hot.remove_busy": "A busy device that is removed MUST raise a typed error (flt.device_lost).",
+    "hot.plugin_reload": "A plugin that is loaded again MUST work. Plugins are loaded once in a process.",
+    "prf.sanity": """No op MUST be faster than the device's ceilings allow, or ten times slower than its own plain form.
+    The bench facet measures ceilings, and no check reads them yet.""",
+    "prf.published": "Times to first token, per token and throughput MUST be published with their spread.",
+    "prf.warm_start": "The time of a start from artifacts MUST be published.",
+}
+_PLACES = {"dev": ("L0", "DEV"), "kv": ("L0", "KV"), "flt": ("R", "FLT"), "hot": ("R", "HOT"), "prf": ("R", "PRF")}
+
+for _id, _spec in _NO_WORD.items():
+    _level, _module = _PLACES[_id.partition(".")[0]]
+    declare(_id, level=_level, module=_module, since="1.0", spec=_spec)

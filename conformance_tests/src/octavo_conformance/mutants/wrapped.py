@@ -51,9 +51,13 @@ class Wrapped:
         return self.inner.negotiate(request)
 
     def open(self, rank: Rank) -> Device:
-        return _Device(self.inner.open(rank), self)
+        return _Device(self.device(self.inner.open(rank)), self)
 
     # -- what mutants override ------------------------------------------------------------------
+
+    def device(self, device: Device) -> Device:
+        """The device below all that follows; see `Altered`."""
+        return device
 
     def graph(self, graph: Graph) -> Graph:
         """The graph that is loaded and compiled."""
@@ -71,6 +75,10 @@ class Wrapped:
         """A whole step."""
         return executable.submit(self.step(step, store.layout), store)
 
+    def collect(self, executable: Executable, ticket: Any) -> StepOutput:
+        """The end of a step."""
+        return self.output(executable.collect(ticket))
+
     def step(self, step: StepInput, layout: KVLayout) -> StepInput:
         """What a step is given."""
         return step
@@ -78,6 +86,16 @@ class Wrapped:
     def output(self, output: StepOutput) -> StepOutput:
         """What a step brings."""
         return output
+
+
+class Altered:
+    """A device, or a store, or anything else, some of whose members a mutant replaces in a subclass."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
 
 class _Device:
@@ -107,4 +125,4 @@ class _Executable:
         return self._mutant.submit(self._inner, step, getattr(kv, "inner", kv))
 
     def collect(self, ticket: Any) -> StepOutput:
-        return self._mutant.output(self._inner.collect(ticket))
+        return self._mutant.collect(self._inner, ticket)

@@ -45,18 +45,19 @@ def run(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
         device = platform.open(Rank(**request["rank"]))
     try:
         with candidate("start"):
-            engine = _assemble(device, graph, plan, request)
+            engine = assemble(device, graph, plan, request)
     except Raised:
         device.close()
         raise
     try:
-        return _play(engine, request)
+        return drive(engine, request)
     finally:
         with candidate("close"):
             engine.core.close()
 
 
-def _assemble(device: Any, graph: Graph, plan: Plan, request: Mapping[str, Any]) -> _Engine:
+def assemble(device: Any, graph: Graph, plan: Plan, request: Mapping[str, Any]) -> _Engine:
+    """An engine on an opened device."""
     groups = [KVGroup(window) for window in graph.kv_windows] or [KVGroup()]
     kv = KVManager(request["blocks"], plan.block_size, groups, request["prefix_caching"])
     config = SchedulerConfig(
@@ -85,7 +86,7 @@ def _assemble(device: Any, graph: Graph, plan: Plan, request: Mapping[str, Any])
     return _Engine(core, kv, plan, len(buckets))
 
 
-def _play(engine: _Engine, request: Mapping[str, Any]) -> dict[str, Any]:
+def drive(engine: _Engine, request: Mapping[str, Any]) -> dict[str, Any]:
     """Events arrive at step numbers; the engine steps until nothing is left to do and no event is due."""
     script = sorted(request["script"], key=lambda event: event["at"])
     tokens: dict[str, list[int]] = {}

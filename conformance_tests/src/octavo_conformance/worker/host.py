@@ -50,7 +50,9 @@ class Worker:
     def __init__(
         self, platform: str, *, mutant: str = "", timeout: float = 300.0, environment: Mapping[str, str] = {}
     ) -> None:
+        self.platform, self.mutant = platform, mutant
         self._timeout = timeout
+        self._environment = dict(environment)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "octavo_conformance.worker.serve"],
@@ -93,6 +95,18 @@ class Worker:
         if "broken" in answer:
             raise HarnessBroke(answer["broken"])
         return answer["ok"]
+
+    def again(self, environment: Mapping[str, str] = {}) -> Worker:
+        """A new process for the same platform."""
+        return Worker(
+            self.platform, mutant=self.mutant, timeout=self._timeout,
+            environment={**self._environment, **environment},
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:

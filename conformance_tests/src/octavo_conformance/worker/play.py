@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,23 +17,47 @@ from octavo_conformance.worker import values
 from octavo_conformance.worker.candidate import candidate
 
 
+@dataclass
+class Life:
+    """A device that is ready to step: what it made, what `memory` said on the way, and what a block takes."""
+
+    device: Device
+    executables: dict[Bucket, Any]
+    store: KVStore
+    memory: list[dict[str, int]]
+    block_bytes: int
+
+
 def play(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a script. ``request``: rank, graph, weights, buckets, layout, blocks,
-    poison, actions; see `Target.play`.
-    """
+    """Run a script. ``request``: rank, graph, weights, buckets, layout, blocks, poison, actions; see `Target.play`."""
+    with life(platform, request) as alive:
+        results = [act(alive, action) for action in request["actions"]]
+    return {"results": results, "memory": alive.memory, "block_bytes": alive.block_bytes}
+
+
+@contextmanager
+def life(platform: Platform, request: Mapping[str, Any]) -> Iterator[Life]:
+    """A device's life up to its first step, and its end."""
     with candidate("open"):
         device = platform.open(Rank(**request["rank"]))
     try:
-        return _live(device, request)
+        alive = _born(device, request)
+        try:
+            if request["poison"]:
+                poison(alive.store, request["blocks"])
+            yield alive
+        finally:
+            with candidate("KVStore.close"):
+                alive.store.close()
     finally:
         with candidate("close"):
             device.close()
 
 
-def _live(device: Device, request: Mapping[str, Any]) -> dict[str, Any]:
+def _born(device: Device, request: Mapping[str, Any]) -> Life:
     graph = from_json(request["graph"])
     weights = {name: values.weight_in(raw) for name, raw in request["weights"].items()}
-    memory = [_memory(device)]
+    memory = [memory_of(device)]
     with candidate("load"):
         handle = device.load(graph, weights, lambda what, done, total: None)
     layout = values.layout_in(request["layout"])
@@ -40,18 +66,13 @@ def _live(device: Device, request: Mapping[str, Any]) -> dict[str, Any]:
         bucket = Bucket(*raw)
         with candidate("compile"):
             executables[bucket] = device.compile(graph, bucket, handle, layout)
-    memory.append(_memory(device))
+    memory.append(memory_of(device))
+    with candidate("kv_block_bytes"):
+        block_bytes = int(device.kv_block_bytes(layout))
     with candidate("allocate_kv"):
         store = device.allocate_kv(layout, request["blocks"])
-    memory.append(_memory(device))
-    try:
-        if request["poison"]:
-            poison(store, request["blocks"])
-        results = [_act(executables, store, device, action) for action in request["actions"]]
-    finally:
-        with candidate("KVStore.close"):
-            store.close()
-    return {"results": results, "memory": memory}
+    memory.append(memory_of(device))
+    return Life(device, executables, store, memory, block_bytes)
 
 
 def poison(store: KVStore, blocks: int) -> None:
@@ -65,13 +86,16 @@ def poison(store: KVStore, blocks: int) -> None:
                 store.write_block(block, nothing)
 
 
-def _memory(device: Device) -> dict[str, int]:
+def memory_of(device: Device) -> dict[str, int]:
+    """What `Device.memory` says."""
     with candidate("memory"):
         report = device.memory()
         return {"total": int(report.total), "free": int(report.free)}
 
 
-def _act(executables: Mapping[Bucket, Any], store: KVStore, device: Device, action: Mapping[str, Any]) -> Any:
+def act(alive: Life, action: Mapping[str, Any]) -> Any:
+    """One action of a script, and its result."""
+    executables, store, device = alive.executables, alive.store, alive.device
     match action["do"]:
         case "step":
             step = values.step_in(action["step"])
@@ -81,7 +105,8 @@ def _act(executables: Mapping[Bucket, Any], store: KVStore, device: Device, acti
                 ticket = executables[step.bucket].submit(step, store)
             with candidate("collect"):
                 output = executables[step.bucket].collect(ticket)
-                logits = None if output.logits is None else np.asarray(output.logits, np.float32)
+                # A copy: the array is the device's again with the next collect.
+                logits = None if output.logits is None else np.array(output.logits, np.float32)
                 drawn = output.samples
                 if drawn is None and action["sample"]:
                     drawn = (device.sampler() or HostSampler()).sample(np.array(logits), step.sampling)
@@ -94,6 +119,12 @@ def _act(executables: Mapping[Bucket, Any], store: KVStore, device: Device, acti
         case "write_block":
             with candidate("write_block"):
                 store.write_block(action["block"], action["data"])
+            return None
+        case "move_block":
+            with candidate("read_block"):
+                held = np.array(store.read_block(action["source"]), np.float32)
+            with candidate("write_block"):
+                store.write_block(action["target"], held)
             return None
         case "health":
             with candidate("health"):

@@ -28,6 +28,7 @@ from octavo.platform.contract import (
     Rank,
     Sampler,
 )  # fmt: skip
+from octavo.platform.faults import FAULTS, FaultyDevice
 from octavo.platform.hookspecs import hookimpl
 from octavo.platform.host import host_memory
 from octavo.platform.info import CONTRACT, Capabilities, DeviceInfo, PlatformInfo, Probe
@@ -51,11 +52,11 @@ from octavo.platform.reference import (
 from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 
 __all__ = [
-    "CONTRACT", "REFERENCE_CAPABILITIES", "Artifact", "ArtifactError", "ArtifactKey", "ArtifactMissing",
+    "CONTRACT", "FAULTS", "REFERENCE_CAPABILITIES", "Artifact", "ArtifactError", "ArtifactKey", "ArtifactMissing",
     "ArtifactPolicy", "ArtifactStore", "ArtifactWriter", "BenchDevice", "BenchExecutable", "Bucket",
     "BucketPolicy", "BucketSet", "Build", "Capabilities", "Communicator", "Decision", "Device", "DeviceInfo",
-    "DeviceOutOfMemory", "Executable", "KVLayout", "KVStore", "KernelTime", "Limits", "LocalCommunicator",
-    "MemoryReport", "ModelFacts", "PartTime", "Plan", "PlanRequest", "Platform", "PlatformInfo",
+    "DeviceOutOfMemory", "Executable", "FaultyDevice", "KVLayout", "KVStore", "KernelTime", "Limits",
+    "LocalCommunicator", "MemoryReport", "ModelFacts", "PartTime", "Plan", "PlanRequest", "Platform", "PlatformInfo",
     "PlatformUnavailable", "Probe", "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable",
     "ReferenceKVStore", "Sampler", "Samples", "SamplingBatch", "Settings", "StepInput", "StepOutput",
     "StepTimes", "Unsupported", "UnsupportedFeature", "Verdict", "hookimpl", "host_memory",

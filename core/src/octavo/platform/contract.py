@@ -21,6 +21,10 @@ Calls on one device and on what it made never overlap, but they may come from di
 one and serves in another. A call that waits or computes for long lets Python's other threads run (it releases the GIL),
 or nobody can notice that it does not come back. An exception that is not an `octavo.errors.OctavoError` counts as a bug
 of the plugin; it is reported with its traceback.
+
+A process that is forked after `open` need not have the device, but it must not wait for what a fork leaves behind, such
+as threads: there a step works or raises PlatformUnavailable, and `Device.health` says why. Other processes open the
+device anew.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ subclass it and replace `load`, `compile` and the store by the device's own, one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,14 @@ class ReferenceDevice:
         loaded = {}
         for done, name in enumerate(graph.weights):
             progress("loading weights", done, len(graph.weights))
-            loaded[name] = dequantise(weights[name])
+            try:
+                loaded[name] = dequantise(weights[name])
+            except MemoryError as error:
+                needed, free = 4 * math.prod(graph.weights[name].shape), self.memory().free
+                raise DeviceOutOfMemory(
+                    f"weight {name} needs {needed / 2**30:.2f} GiB as float32 and {free / 2**30:.2f} GiB of memory are "
+                    "free; free some, or choose a smaller model"
+                ) from error
         progress("loading weights", len(graph.weights), len(graph.weights))
         return loaded
 
@@ -154,7 +162,13 @@ class ReferenceDevice:
         return layout.block_bytes
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> ReferenceKVStore:
-        """See `Device.allocate_kv`."""
+        """See `Device.allocate_kv`. The system may promise more memory than there is, so that is looked at first."""
+        needed, total = blocks * self.kv_block_bytes(layout), self.memory().total
+        if needed > total:
+            raise DeviceOutOfMemory(
+                f"a KV pool of {blocks} blocks needs {needed / 2**30:.2f} GiB and there are {total / 2**30:.2f} GiB of "
+                "memory; lower --memory-utilization"
+            )
         return ReferenceKVStore(layout, blocks)
 
     def sampler(self) -> Sampler | None:

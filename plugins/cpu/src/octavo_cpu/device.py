@@ -14,6 +14,7 @@ from octavo.platform import (
     ArtifactStore,
     Bucket,
     Communicator,
+    DeviceOutOfMemory,
     KernelTime,
     KVLayout,
     LocalCommunicator,
@@ -85,7 +86,13 @@ class CpuDevice:
         return block_bytes(layout)
 
     def allocate_kv(self, layout: KVLayout, blocks: int) -> NativeKVStore:
-        """See `Device.allocate_kv`."""
+        """See `Device.allocate_kv`. The system promises more pages than there are, so that is looked at first."""
+        needed, total = blocks * self.kv_block_bytes(layout), self.memory().total
+        if needed > total:
+            raise DeviceOutOfMemory(
+                f"a KV pool of {blocks} blocks needs {needed / 2**30:.2f} GiB and there are {total / 2**30:.2f} GiB of "
+                "memory; lower --memory-utilization"
+            )
         return NativeKVStore(self._library, layout, blocks)
 
     def sampler(self) -> Sampler:
