@@ -46,7 +46,8 @@ class Step:
 
     ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its
     rows are those of the step's logits. Keep such a step small: it must run whole (four rows of one token do,
-    everywhere). ``last`` asks for the logits of each row's last token only.
+    everywhere). ``last`` asks for the logits of each row's last token only. ``tail`` is the block that table entries
+    beyond a row's context name: those of blocks that core has given the row for later.
     """
 
     sequences: tuple[Seq, ...]
@@ -54,6 +55,7 @@ class Step:
     copies: tuple[tuple[int, int], ...] = ()
     sampling: SamplingBatch | None = None
     last: bool = False
+    tail: int = 0
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,11 @@ def arrays(step: Step, piece: Piece, plan: Plan, groups: int) -> StepInput:
         sampling=step.sampling or SamplingBatch.plain(len(sampled), greedy=False),
         bucket=bucket,
     )
-    return padded(made)
+    whole = padded(made)
+    if step.tail:
+        for i, context in enumerate(contexts.tolist()):
+            whole.block_tables[:, i, -(-context // size) :] = step.tail
+    return whole
 
 
 def padded(step: StepInput) -> StepInput:

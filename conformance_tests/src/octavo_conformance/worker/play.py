@@ -81,10 +81,11 @@ def _act(executables: Mapping[Bucket, Any], store: KVStore, device: Device, acti
                 ticket = executables[step.bucket].submit(step, store)
             with candidate("collect"):
                 output = executables[step.bucket].collect(ticket)
-                logits = None if output.logits is None else np.asarray(output.logits, np.float32)
+                # A copy: the array is ours only until the next collect.
+                logits = None if output.logits is None else np.array(output.logits, np.float32)
                 drawn = output.samples
                 if drawn is None and action["sample"]:
-                    drawn = (device.sampler() or HostSampler()).sample(np.array(logits), step.sampling)
+                    drawn = (device.sampler() or HostSampler()).sample(logits.copy(), step.sampling)
                 samples = values.samples_out(drawn)
             changed = [name for name, array in step.graph_inputs().items() if array.tobytes() != before[name]]
             return {"logits": logits, "samples": samples, "changed": changed, "seconds": time.perf_counter() - started}
