@@ -222,7 +222,7 @@ def run_to_run(t: Target) -> Iterator[Verdict]:
 
 @check(
     "att.strided_inputs", level="L1", module="ATT", since="1.0", requires=(*ATTENTION, "op:linear"), grade="mandatory",
-    rules=("B0",), kills=("M13",), cost=1.0,
+    rules=("B0",), cost=1.0,
     spec="""Queries, keys and values that come out of one fused linear map MUST be attended to like the same numbers
     from anywhere else.""",
 )  # fmt: skip
