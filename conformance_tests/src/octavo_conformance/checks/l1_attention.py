@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from octavo_conformance.judge import measure
 from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.probe import Probe
 from octavo_conformance.refusal import asking_for, refused
-from octavo_conformance.steps import Row, blocks_for
+from octavo_conformance.steps import Row, WriteBlock, blocks_for
 from octavo_conformance.target import Target
 from octavo_conformance.verdict import Verdict
 
@@ -26,10 +27,10 @@ def head_dim(t: Target, wanted: int = 64) -> int:
     return wanted if sizes is None or wanted in sizes else min(sizes, key=lambda size: abs(size - wanted))
 
 
-def grouped(t: Target, heads: int = 4, kv_heads: int = 2, **options: object) -> Attention:
+def grouped(t: Target, heads: int = 4, kv_heads: int = 2, **options: Any) -> Attention:
     """Four query heads over two KV heads, unless told otherwise."""
     size = head_dim(t)
-    return Attention(heads, kv_heads, size, **{"scale": size**-0.5, **options})  # type: ignore[arg-type]
+    return Attention(heads, kv_heads, size, **{"scale": size**-0.5, **options})
 
 
 def lattice(t: Target) -> tuple[int, ...]:
@@ -153,7 +154,8 @@ def prefix_hit(t: Target) -> Iterator[Verdict]:
     spare = [tuple(range(4 + 2 * i, 6 + 2 * i)) for i in range(4)]
     rows = np.arange(cached, length)
     hit = [[Row(0, cached, length - cached)]]
-    for family in (attention.count(t, grouped(t), (length,)), attention.randn(t, t.rng("randn"), grouped(t), (length,))):
+    spec = grouped(t)
+    for family in (attention.count(t, spec, (length,)), attention.randn(t, t.rng("randn"), spec, (length,))):
         runs = [Run(attention.whole(family), [(*prefix, *spare[0])])]
         runs += [Run(hit, [(*prefix, *spare[i])]) for i in (1, 2, 3)]
         miss, *hits = attention.play(t, family, runs)
@@ -192,7 +194,7 @@ def batch_size_invariance(t: Target) -> Iterator[Verdict]:
     yield from _agreeing(t, case, alone.out, found)
 
 
-def _many(t: Target, count: int) -> tuple[Case, list[tuple[int, ...]], list[attention.WriteBlock], list[Row]]:
+def _many(t: Target, count: int) -> tuple[Case, list[tuple[int, ...]], list[WriteBlock], list[Row]]:
     """``count`` sequences that lack their last token."""
     lengths = tuple(t.rng("lengths").integers(2, 3 * t.block_size, count).tolist())
     case = attention.randn(t, t.rng("randn"), grouped(t), lengths)
@@ -283,7 +285,9 @@ def needles(t: Target, heads: int, kv_heads: int) -> tuple[Case, np.ndarray]:
 def head_dims(t: Target) -> Iterator[Verdict]:
     declared = t.capabilities.head_dims
     usual = (64, 80, 96, 128, 256)
-    sizes = (8, 40, *usual) if declared is None else (min(declared), *(n for n in usual if n in declared), max(declared))
+    sizes: tuple[int, ...] = (8, 40, *usual)
+    if declared is not None:
+        sizes = (min(declared), *(n for n in usual if n in declared), max(declared))
     for size in dict.fromkeys(sizes):
         spec = Attention(2, 1, size, scale=size**-0.5)
         case = attention.randn(t, t.rng("randn", size), spec, (t.block_size + 5, 2))

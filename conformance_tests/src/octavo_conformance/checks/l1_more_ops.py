@@ -28,9 +28,8 @@ def add_rms(t: Target) -> Iterator[Verdict]:
     p.weight("norm.weight", weight)
     total = p.build.add(p.rows("a", a), p.rows("b", b))
     (normed,) = t.play(p.read(p.build.rms_norm(total, "norm", eps=1e-2)), [every_row(40)]).results
-    (exact, _), (own, _) = oracle64.rms_norm(a, weight, 1e-2, 0.0, b), lowp.rms_norm(
-        a, weight, 1e-2, 0.0, b, dtype=t.dtype
-    )
+    exact, _ = oracle64.rms_norm(a, weight, 1e-2, 0.0, b)
+    own, _ = lowp.rms_norm(a, weight, 1e-2, 0.0, b, dtype=t.dtype)
     wrong = {"the sum left out": oracle64.rms_norm(a, weight, 1e-2)[0]}
     yield measure.budget("normed", normed, exact, own, t.dtype, plants=wrong)
     p = Probe(t, "sum")
@@ -85,14 +84,15 @@ def patterns(largest: float = np.inf) -> np.ndarray:
     bits = np.arange(1 << 16, dtype=np.uint16)
     every = floats.bf16_values(bits)
     normal = (np.abs(every) >= 2.0**-126) | (every == 0)
-    return every[np.isfinite(every) & normal & (np.abs(every) <= largest)]
+    kept: np.ndarray = every[np.isfinite(every) & normal & (np.abs(every) <= largest)]
+    return kept
 
 
 @check(
     "act.elementwise_exhaustive", level="L1", module="OPS", since="1.0", requires=("op:gated_activation",),
     grade="mandatory", rules=("U(8)", "R", "C"), kills=("M46.zeros",), cost=2.0,
-    spec="""Of every number that bf16 has, each activation MUST be right: silu and relu to 8 units in the last place
-    everywhere, both forms of gelu where nothing cancels, and within the budget elsewhere; far on the left they are 0.""",
+    spec="""Of every number that bf16 has, each activation MUST be right: silu and relu to 8 units in the last place,
+    both forms of gelu where nothing cancels, and within the budget elsewhere; far on the left they MUST be 0.""",
 )  # fmt: skip
 def exhaustive(t: Target) -> Iterator[Verdict]:
     x = t.stored(patterns(1e30 if t.dtype != "f16" else 6e4))
@@ -116,9 +116,7 @@ def exhaustive(t: Target) -> Iterator[Verdict]:
 def _gated(t: Target, x: np.ndarray, kind: str) -> np.ndarray:
     """The activation of each number, times 1."""
     width = 256
-    rows = np.zeros(-(-len(x) // width) * width, np.float32)
-    rows[: len(x)] = x
-    rows = rows.reshape(-1, width)
+    rows = np.pad(x, (0, -len(x) % width)).reshape(-1, width)
     p = Probe(t, "gated")
     model = p.read(p.build.gated_activation(p.rows("gate", rows), p.rows("up", np.ones_like(rows)), kind))
     (out,) = t.play(model, [every_row(len(rows))]).results
@@ -166,7 +164,7 @@ def softcap(t: Target) -> Iterator[Verdict]:
     x = t.stored(t.rng("x").outliers(40, 96) * 10)
     for cap in (30.0, 5.0):
         exact = oracle64.softcap(x, cap)
-        own = lowp.rounded(np.float32(cap) * np.tanh(x / np.float32(cap)), t.dtype)
+        own = floats.rounded(np.float32(cap) * np.tanh(x / np.float32(cap)), t.dtype)
         wrong = {"not capped": x.astype(np.float64), "clipped": np.clip(x.astype(np.float64), -cap, cap)}
         p = Probe(t, "inside")
         (inside,) = t.play(p.read(p.build.softcap(p.rows("x", x), cap)), [every_row(40)]).results
@@ -194,7 +192,7 @@ def pool(t: Target) -> Iterator[Verdict]:
         model = p.logits(p.build.pool(p.rows("x", x), kind), np.eye(64))
         (out,) = t.play(model, [Step(sequences, rows, last=True)]).results
         exact = oracle64.pool(x, starts, kind)
-        yield measure.budget(kind, out, exact, lowp.rounded(exact, t.dtype), t.dtype)
+        yield measure.budget(kind, out, exact, floats.rounded(exact, t.dtype), t.dtype)
 
 
 @check(

@@ -81,7 +81,7 @@ def _gated(t: Target, name: str, kind: str, gates: np.ndarray) -> Verdict:
 def gemm(t: Target) -> Iterator[Verdict]:
     stored_as = t.linear_input(t.plain_format)
     for rows in (1, 2, 7, 16, 33, 127, 300):
-        for inputs, outputs in ((256, 96), (80, 37), (19, 1)):
+        for inputs, outputs in ((256, 96), (80, 37), (19, 61)):
             name = f"{rows}x{inputs}x{outputs}"
             rng = t.rng(name)
             x = t.stored(rng.outliers(rows, inputs))

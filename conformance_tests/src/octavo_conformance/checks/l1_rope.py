@@ -10,7 +10,7 @@ import numpy as np
 from octavo.graph import RopeSpec
 from octavo.graph.rope import FrequencyFactors, LinearScaling, Llama3Scaling, Scaling
 from octavo_conformance.check import check
-from octavo_conformance.judge import lowp, measure, oracle64
+from octavo_conformance.judge import floats, lowp, measure, oracle64
 from octavo_conformance.probe import Probe
 from octavo_conformance.steps import every_row
 from octavo_conformance.target import Target
@@ -52,9 +52,7 @@ def turned(t: Target, name: str, positions: np.ndarray, spec: RopeSpec, **option
     (found,) = t.play(p.read(out), [every_row(count, positions)]).results
     exact = oracle64.rope(q, positions, spec.head_dim, spec.theta, **options)
     own = lowp.rope(q, positions, spec.head_dim, spec.theta, dtype=t.dtype, **options)
-    wrong = {
-        plant: oracle64.rope(q, positions, spec.head_dim, spec.theta, **other) for plant, other in plants.items()
-    }
+    wrong = {plant: oracle64.rope(q, positions, spec.head_dim, spec.theta, **other) for plant, other in plants.items()}
     return measure.budget(name, found, exact, own, t.dtype, plants=wrong)
 
 
@@ -137,4 +135,4 @@ def offset_gather(t: Target) -> Iterator[Verdict]:
     yield measure.bitwise("repeated positions", out, out[again])
     lengths = (x.astype(np.float64).reshape(64, 2, 64) for x in (rows, out))
     before, after = (np.sqrt((x**2).sum(-1)) for x in lengths)
-    yield measure.budget("lengths", after, before, np.asarray(lowp.rounded(before, t.dtype)), t.dtype)
+    yield measure.budget("lengths", after, before, floats.rounded(before, t.dtype), t.dtype)

@@ -1,16 +1,17 @@
-"""L1 · SMP: tokens from logits, as the engine has them drawn: within the step, by the device's sampler, or the host's."""
+"""L1 · SMP: tokens from logits, drawn as the engine has it: within the step, by the device's sampler, or the host's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from octavo.platform import Samples, SamplingBatch
 from octavo_conformance.check import check
-from octavo_conformance.judge import lowp, measure, sampling, stats
+from octavo_conformance.judge import floats, measure, sampling, stats
 from octavo_conformance.judge.floats import F32
 from octavo_conformance.judge.sampling import Draw
 from octavo_conformance.probe import Model, Probe
@@ -42,7 +43,7 @@ def batch(draws: list[Draw]) -> SamplingBatch:
     fields: dict[str, Any] = {name: np.array([getattr(d, name) for d in draws], np.float32) for name in floats}
     fields |= {name: np.array([getattr(d, name) for d in draws], np.int32) for name in ints}
     biases = [(i, token, value) for i, d in enumerate(draws) for token, value in d.bias]
-    ids = (np.array([b[n] for b in biases], np.int32) for n in (0, 1))
+    owners, ids = (np.array([b[n] for b in biases], np.int32) for n in (0, 1))
     histories = [(*d.prompt, *d.output) if d.penalised else () for d in draws]
     starts = np.concatenate([[0], np.cumsum([len(h) for h in histories])]).astype(np.int32)
     prompts = np.array([len(d.prompt) if d.penalised else 0 for d in draws], np.int32)
@@ -50,7 +51,7 @@ def batch(draws: list[Draw]) -> SamplingBatch:
         none,
         **fields,
         seed=np.array([d.seed for d in draws], np.uint64),
-        bias=(*ids, np.array([b[2] for b in biases], np.float32)),
+        bias=(owners, ids, np.array([b[2] for b in biases], np.float32)),
         history=(starts, prompts, np.array([token for h in histories for token in h], np.int32)),
     )
 
@@ -60,15 +61,23 @@ def drawn(t: Target, logits: F32, *batches: list[Draw]) -> list[Samples]:
     return list(t.play(model(t, logits), [sampled(batch(draws)) for draws in batches]).results)
 
 
+def one(t: Target, logits: F32, draws: list[Draw]) -> Samples:
+    """`drawn`, of one batch."""
+    (samples,) = drawn(t, logits, draws)
+    return samples
+
+
 def usual(t: Target, vocab: int = 64, size: float = 1.5) -> F32:
     """Four rows of logits with no equals."""
     return t.stored(t.rng("logits", vocab).normal(ROWS, vocab) * size)
 
 
-def exactly(name: str, logits: F32, draws: list[Draw], samples: Samples, **wrong: list[Draw]) -> Iterator[Verdict]:
+def exactly(
+    name: str, logits: F32, draws: list[Draw], samples: Samples, wrong: Mapping[str, list[Draw]] = MappingProxyType({})
+) -> Iterator[Verdict]:  # fmt: skip
     """Rule X0: every token is the one that its settings and its number give; and none failed."""
     found = np.where(samples.failed, -1, samples.tokens)
-    plants = {plant.replace("_", " "): sampling.tokens(logits, other) for plant, other in wrong.items()}
+    plants = {plant: sampling.tokens(logits, other) for plant, other in wrong.items()}
     yield measure.integers(name, found, sampling.tokens(logits, draws, found), plants=plants)
 
 
@@ -119,8 +128,8 @@ def _failing(t: Target, logits: F32) -> Iterator[Verdict]:
 
 @check(
     "smp.topk_set", level="L1", module="SMP", since="1.0", rules=("X0",), kills=("M29.order", "M30.seed"), cost=0.5,
-    spec="""With top_k, a token MUST be drawn only if fewer than k logits are larger than its own: all equals of the k-th
-    stay.""",
+    spec="""With top_k, a token MUST be drawn only if fewer than k logits are larger than its own: all equals of the
+    k-th stay.""",
 )  # fmt: skip
 def topk_set(t: Target) -> Iterator[Verdict]:
     logits = usual(t)
@@ -128,10 +137,10 @@ def topk_set(t: Target) -> Iterator[Verdict]:
     for k in (1, 2, 5, 40, 64, 1000):
         draws = seeded(t, f"k{k}", 240, top_k=k)
         wrong = {"all": sampling.plain(draws, top_k=0)} if k < 64 else {}
-        yield from exactly(f"k={k}", logits, draws, *drawn(t, logits, draws), **wrong)
+        yield from exactly(f"k={k}", logits, draws, one(t, logits, draws), wrong)
     both = seeded(t, "both", 240, top_k=8, top_p=0.7, temperature=1.3)
     wrong = {"top p alone": sampling.plain(both, top_k=0)}
-    yield from exactly("k=8, then p=0.7", logits, both, *drawn(t, logits, both), **wrong)
+    yield from exactly("k=8, then p=0.7", logits, both, one(t, logits, both), wrong)
 
 
 @check(
@@ -144,7 +153,7 @@ def topp_set(t: Target) -> Iterator[Verdict]:
     for p in (0.01, 0.5, 0.9, 0.99, 1.0):
         draws = seeded(t, f"p{p}", 240, top_p=p)
         wrong = {"all": sampling.plain(draws, top_p=1.0)} if p < 0.95 else {}
-        yield from exactly(f"p={p:g}", logits, draws, *drawn(t, logits, draws), **wrong)
+        yield from exactly(f"p={p:g}", logits, draws, one(t, logits, draws), wrong)
     # One half, one quarter, twice an eighth: top_p 0.6 ends with the quarter, 0.8 with both eighths.
     steep = np.full((ROWS, 16), -60.0, np.float32)
     steep[:, 3:7] = np.log([4.0, 2.0, 1.0, 1.0])
@@ -164,9 +173,10 @@ def minp(t: Target) -> Iterator[Verdict]:
     logits = usual(t)
     for p in (0.02, 0.3, 1.0):
         draws = seeded(t, f"p{p}", 240, min_p=p)
-        yield from exactly(f"min_p={p:g}", logits, draws, *drawn(t, logits, draws), all=sampling.plain(draws, min_p=0.0))
+        wrong = {"all": sampling.plain(draws, min_p=0.0)}
+        yield from exactly(f"min_p={p:g}", logits, draws, one(t, logits, draws), wrong)
     draws = seeded(t, "both", 300, min_p=0.15, top_p=0.8)
-    yield from exactly("min_p, then top_p", logits, draws, *drawn(t, logits, draws))
+    yield from exactly("min_p, then top_p", logits, draws, one(t, logits, draws))
 
 
 @check(
@@ -176,7 +186,7 @@ def minp(t: Target) -> Iterator[Verdict]:
 )  # fmt: skip
 def order_of_ops(t: Target) -> Iterator[Verdict]:
     logits = usual(t)
-    history = {"prompt": tuple(range(0, 30)), "output": (5, 5, 40, 41, 41, 41)}
+    history = {"prompt": tuple(range(30)), "output": (5, 5, 40, 41, 41, 41)}
     penalties = {"repetition": 1.3, "presence": 0.4, "frequency": 0.3}
     biases = ((5, 3.0), (41, 4.0), (7, -np.inf), (50, 2.0))
     settings: dict[str, Any] = {**history, **penalties, "bias": biases}
@@ -185,7 +195,7 @@ def order_of_ops(t: Target) -> Iterator[Verdict]:
         for heat in (0.6, 1.4)
         for d in seeded(t, f"all{heat}", 200, **settings)
     ]
-    yield from exactly("all at once", logits, draws, *drawn(t, logits, draws), no_bias=sampling.plain(draws, bias=()))
+    yield from exactly("all at once", logits, draws, one(t, logits, draws), {"no bias": sampling.plain(draws, bias=())})
 
 
 @check(
@@ -196,14 +206,15 @@ def order_of_ops(t: Target) -> Iterator[Verdict]:
 def distribution(t: Target) -> Iterator[Verdict]:
     logits = usual(t, size=1.0)
     count = 13_500
-    for name, settings in (
-        ("plain", {}), ("colder, top_k 20, top_p 0.8", {"temperature": 0.7, "top_k": 20, "top_p": 0.8}),
-    ):  # fmt: skip
+    kinds: dict[str, dict[str, Any]] = {
+        "plain": {}, "colder, top_k 20, top_p 0.8": {"temperature": 0.7, "top_k": 20, "top_p": 0.8},
+    }  # fmt: skip
+    for name, settings in kinds.items():
         seed = int(t.rng(name).integers(0, 2**31, 1)[0])
-        draws = [Draw(row=1, seed=seed, position=i, **settings) for i in range(count)]  # type: ignore[arg-type]
+        draws = [Draw(row=1, seed=seed, position=i, **settings) for i in range(count)]
         (samples,) = drawn(t, logits, draws)
-        right = sampling.probabilities(logits[1], draws[0])
-        yield stats.fit(name, np.bincount(samples.tokens, minlength=64), right)
+        shares = sampling.probabilities(logits[1], draws[0])
+        yield stats.fit(name, np.bincount(samples.tokens, minlength=64), shares)
     large = usual(t, vocab=4000, size=1.0)
     draws = [Draw(row=2, seed=77, position=i) for i in range(3500)]
     (samples,) = drawn(t, large, draws)
@@ -215,11 +226,13 @@ def distribution(t: Target) -> Iterator[Verdict]:
 @check(
     "smp.temperature_limits", level="L1", module="SMP", since="1.0", rules=("X0", "S"),
     kills=("M29.temperature", "M30.seed"), cost=1.0,
-    spec="""As the temperature falls to 0 the tokens MUST become the greedy ones; at a large one they MUST come up nearly
-    alike.""",
+    spec="""As the temperature falls to 0 the tokens MUST become the greedy ones; at a large one they MUST come up
+    nearly alike.""",
 )  # fmt: skip
 def temperature_limits(t: Target) -> Iterator[Verdict]:
     logits = usual(t)
+    logits[np.arange(ROWS), logits.argmax(1)] += 1  # well above the next, in units of these temperatures
+    logits = t.stored(logits)
     for heat in (0.0, 1e-4, 0.01):
         draws = seeded(t, f"cold{heat}", 200, temperature=heat)
         (samples,) = drawn(t, logits, draws)
@@ -231,7 +244,7 @@ def temperature_limits(t: Target) -> Iterator[Verdict]:
     yield stats.fit("temperature 1000", np.bincount(samples.tokens, minlength=64), np.full(64, 1 / 64))
     mixed = [replace(d, temperature=(0.0, 0.5, 1.0, 3.0)[i % 4]) for i, d in enumerate(seeded(t, "mixed", 400))]
     wrong = sampling.plain(mixed, temperature=1.0)
-    yield from exactly("one for each draw", logits, mixed, *drawn(t, logits, mixed), one_for_all=wrong)
+    yield from exactly("one for each draw", logits, mixed, one(t, logits, mixed), {"one for all": wrong})
 
 
 @check(
@@ -251,10 +264,10 @@ def seed_reproducible(t: Target) -> Iterator[Verdict]:
     yield measure.bitwise("in another order", shuffled, first[order])
     yield measure.bitwise("after others", joined[100:], first)
     yield measure.bitwise("alone", alone, first[:1])
-    wrong = {"no_sample": sampling.plain(draws, sample_index=0), "no_position": sampling.plain(draws, position=0),
-             "low_half_of_the_seed": [replace(d, seed=d.seed & 0xFFFFFFFF) for d in draws]}  # fmt: skip
+    wrong = {"no sample": sampling.plain(draws, sample_index=0), "no position": sampling.plain(draws, position=0),
+             "low half of the seed": [replace(d, seed=d.seed & 0xFFFFFFFF) for d in draws]}  # fmt: skip
     expected = sampling.tokens(logits, draws, first)
-    plants = {name.replace("_", " "): sampling.tokens(logits, other) for name, other in wrong.items()}
+    plants = {name: sampling.tokens(logits, other) for name, other in wrong.items()}
     yield measure.integers("the contract's numbers", first, expected, plants=plants)
 
 
@@ -280,20 +293,21 @@ def seed_independence(t: Target) -> Iterator[Verdict]:
 
 @check(
     "smp.penalties", level="L1", module="SMP", since="1.0", rules=("X0",), kills=("M29.penalties",), cost=0.5,
-    spec="""The repetition penalty MUST fall on every token of prompt and output, dividing logits above 0 and multiplying
-    those below; presence and frequency penalties on those of the output alone, once and for each time.""",
+    spec="""The repetition penalty MUST fall on every token of prompt and output, dividing logits above 0 and
+    multiplying those below; presence and frequency penalties on those of the output alone, once and for each time.""",
 )  # fmt: skip
 def penalties(t: Target) -> Iterator[Verdict]:
     logits = usual(t)
     histories: list[dict[str, Any]] = [
-        {"prompt": tuple(range(0, 32)), "output": (1, 1, 1, 50, 51)},
+        {"prompt": tuple(range(32)), "output": (1, 1, 1, 50, 51)},
         {"prompt": (3,), "output": tuple(range(30, 64)) + (63,) * 5},
         {"prompt": (), "output": (9,)},
     ]
-    for name, settings in (
-        ("repetition", {"repetition": 1.8}), ("rewarded", {"repetition": 0.5}), ("presence", {"presence": 1.5}),
-        ("frequency", {"frequency": 0.7}), ("negative", {"frequency": -0.5, "presence": -0.5}),
-    ):  # fmt: skip
+    kinds: dict[str, dict[str, Any]] = {
+        "repetition": {"repetition": 1.8}, "rewarded": {"repetition": 0.5}, "presence": {"presence": 1.5},
+        "frequency": {"frequency": 0.7}, "negative": {"frequency": -0.5, "presence": -0.5},
+    }  # fmt: skip
+    for name, settings in kinds.items():
         for greedy in (True, False):
             draws = [
                 replace(d, **histories[i % 3], **settings, temperature=0.0 if greedy else 1.0)
@@ -304,42 +318,42 @@ def penalties(t: Target) -> Iterator[Verdict]:
                 moved = [replace(d, output=d.prompt, prompt=d.output) for d in draws]
                 wrong["prompt for output"] = moved
             title = f"{name}, {'greedy' if greedy else 'random'}"
-            yield from exactly(title, logits, draws, *drawn(t, logits, draws), **wrong)
+            yield from exactly(title, logits, draws, one(t, logits, draws), wrong)
 
 
 @check(
     "smp.logit_bias_mask", level="L1", module="SMP", since="1.0", rules=("X0",), kills=("M29.bias",), cost=0.5,
-    spec="""A bias MUST be added to its tokens' logits, of its own draw only, twice where it is given twice; a token with
-    a bias of -inf MUST never be drawn, and a draw whose every token is forbidden MUST be reported as failed.""",
+    spec="""A bias MUST be added to its tokens' logits, of its own draw only, twice where it is given twice; a token
+    with a bias of -inf MUST never be drawn, and a draw whose every token is forbidden MUST be reported as failed.""",
 )  # fmt: skip
 def logit_bias_mask(t: Target) -> Iterator[Verdict]:
     logits = usual(t)
     sets = [((3, 4.0), (9, -2.0)), ((60, 2.0), (60, 2.0)), (), ((0, 30.0),)]
     draws = [replace(d, bias=sets[i % 4]) for i, d in enumerate(seeded(t, "added", 400))]
     (samples,) = drawn(t, logits, draws)
-    yield from exactly("added", logits, draws, samples, none=sampling.plain(draws, bias=()))
+    yield from exactly("added", logits, draws, samples, {"none": sampling.plain(draws, bias=())})
     allowed = (2, 31, 63)
     mask = tuple((token, float("-inf")) for token in range(64) if token not in allowed)
     masked = [replace(d, bias=mask) for d in seeded(t, "masked", 300)]
     greedy = sampling.plain(masked[:ROWS], temperature=0.0)
     nothing = [replace(masked[0], bias=tuple((token, float("-inf")) for token in range(64))), masked[1]]
     by_mask, by_greed, empty = drawn(t, logits, masked, greedy, nothing)
-    yield from exactly("allowed tokens", logits, masked, by_mask, all=sampling.plain(masked, bias=()))
+    yield from exactly("allowed tokens", logits, masked, by_mask, {"all": sampling.plain(masked, bias=())})
     yield from exactly("allowed tokens, greedy", logits, greedy, by_greed)
     yield measure.integers("nothing allowed", empty.failed, [1, 0])
 
 
 @check(
     "smp.logprobs", level="L1", module="SMP", since="1.0", rules=("R", "X0"), kills=("M46.logprobs",), cost=0.5,
-    spec="""Logprobs MUST be of the raw logits, whatever bias, penalties and temperature do to the draw: the token's own,
-    its rank, and as many of the largest as were asked for, in falling order, the smaller id first among equals.""",
+    spec="""Logprobs MUST be of the raw logits, whatever bias, penalties and temperature do to the draw: the token's
+    own, its rank, and as many of the largest as were asked for, falling, the smaller id first among equals.""",
 )  # fmt: skip
 def logprobs(t: Target) -> Iterator[Verdict]:
     logits = usual(t, vocab=200)
     logits[2, 40:44] = logits[2].max()
     base = seeded(t, "asked", 48, logprobs=5)
     draws = [
-        replace(d, temperature=(1.0, 0.3, 2.0)[i % 3], bias=((7, 5.0),) if i % 2 else (), target=i if i % 5 == 0 else -1)
+        replace(d, temperature=(1.0, 0.3, 2.0)[i % 3], bias=((7, 5.0),) * (i % 2), target=i if i % 5 == 0 else -1)
         for i, d in enumerate(base)
     ]
     (samples,) = drawn(t, logits, draws)
@@ -347,7 +361,7 @@ def logprobs(t: Target) -> Iterator[Verdict]:
     assert samples.top_ids is not None and samples.top_logprobs is not None
     every = sampling.log_softmax(logits)[[d.row for d in draws]]
     at = np.arange(len(draws))
-    own = lowp.rounded(every, "f32")
+    own = floats.rounded(every, "f32")
     chosen, raw = samples.tokens, logits[[d.row for d in draws]]
     yield measure.budget("chosen", samples.logprobs[:, None], every[at, chosen][:, None], own[at, chosen][:, None],
                          "f32")  # fmt: skip
@@ -356,7 +370,7 @@ def logprobs(t: Target) -> Iterator[Verdict]:
     ids = np.argsort(-raw, axis=1, kind="stable")[:, :5]
     yield measure.integers("largest", samples.top_ids, ids)
     top = np.take_along_axis(every, ids, 1)
-    yield measure.budget("logprobs of the largest", samples.top_logprobs, top, lowp.rounded(top, "f32"), "f32")
+    yield measure.budget("logprobs of the largest", samples.top_logprobs, top, floats.rounded(top, "f32"), "f32")
     targets = np.array([d.target for d in draws])
     scored = targets >= 0
     yield measure.integers("tokens that were given", samples.tokens[scored], targets[scored])
@@ -376,4 +390,4 @@ def per_request_params(t: Target) -> Iterator[Verdict]:
     ]  # fmt: skip
     draws = [replace(d, **kinds[(i * 7) % 10]) for i, d in enumerate(seeded(t, "mixed", 600))]
     alike = [replace(d, **kinds[3]) for d in seeded(t, "mixed", 600)]
-    yield from exactly("ten kinds", logits, draws, *drawn(t, logits, draws), one_kind=alike)
+    yield from exactly("ten kinds", logits, draws, one(t, logits, draws), {"one kind": alike})

@@ -73,11 +73,24 @@ def _extreme(t: Target, name: str, size: float, shift: float, lengths: tuple[int
     q[..., 1:4] = rng.choice_signs(total, spec.heads, 3) * max(8.0, np.rint(size * 4))
     k[..., 1:4] = rng.integers(-16, 17, total, spec.kv_heads, 3) / 2 * (size > 0)
     v = rng.normal(total, spec.kv_heads, dim)
-    flat = (x.reshape(total, -1) for x in (q, k, v))
-    q, k, v = (t.kv_stored(t.stored(x)) for x in flat)
-    case = Case(spec, lengths, q, k, v)
+    case = Case(spec, lengths, *(t.kv_stored(t.stored(x.reshape(total, -1))) for x in (q, k, v)))
     rows = last_rows(case, 16)
-    return attention.judged(name, t, case, decoded(t, case, 16).out, rows=rows, masks=size == 0)
+    exact = attention.exact(case, None, rows)
+    own = attention.reference(case, t.dtype, t.kv_dtype, rows) + (_shaken(t, case, rows) - exact)
+    return measure.budget(name, decoded(t, case, 16).out[rows], exact, own, t.dtype)
+
+
+def _shaken(t: Target, case: Case, rows: np.ndarray) -> F64:
+    """The truth if each score were one unit in the last place of the largest away. A kernel rounds a score two or three
+    times; where few tokens have all the weight, whether a yardstick that rounds once is off as well is mere luck.
+    """
+    spec = case.spec
+    q, k = (x.reshape(len(x), -1, spec.head_dim).copy() for x in (case.q, case.k))
+    largest = spec.scale * np.einsum("nd,nd->n", np.abs(q).max(1), np.abs(k).max(1)).max()
+    q[..., 4] = 1
+    k[..., 4] = t.rng("units").choice_signs(*k.shape[:2]) * largest * 2.0**-23 / spec.scale
+    other = replace(case, q=q.reshape(case.q.shape), k=k.reshape(case.k.shape))
+    return attention.exact(other, None, rows)
 
 
 @check(
@@ -111,7 +124,7 @@ def _capped_mask(t: Target) -> Iterator[Verdict]:
 )  # fmt: skip
 def sinks(t: Target) -> Iterator[Verdict]:
     for window in (None, 20) if t.declares("attention:window") else (None,):
-        spec = grouped(t, sinks=(-2.0, 0.5, 4.0, 30.0), window=window)
+        spec = grouped(t, sinks=(-2.0, 0.5, 4.0, 9.0), window=window)
         case = attention.randn(t, t.rng("randn"), spec, (75, 1, t.block_size + 2))
         (ran,) = attention.play(t, case, [Run(attention.chunks(case, 33))])
         rows = np.arange(sum(case.lengths))
@@ -122,8 +135,7 @@ def sinks(t: Target) -> Iterator[Verdict]:
         for head, columns in enumerate(heads):
             out, exact, own = (part[:, columns] for part in parts)
             plants = {plant: answer[:, columns] for plant, answer in wrong.items()} if head else {}
-            name = f"window={window}, sink={spec.sinks[head]:g}" if spec.sinks else ""
-            yield measure.budget(name, out, exact, own, t.dtype, plants=plants)
+            yield measure.budget(f"window={window}, head {head}", out, exact, own, t.dtype, plants=plants)
 
 
 @check(
@@ -196,8 +208,8 @@ def through_cache(t: Target, case: Case, kind: str) -> tuple[Case, list[Ran]]:
 @check(
     "att.kv_dtype_int8", level="L1", module="ATT", since="1.0", requires=("op:attention", "kv:int8"),
     rules=("R", "C"), cost=1.0,
-    spec="""A KV cache of int8 MUST hold every element to within 1/127 of the largest of its head's vector, and attention
-    MUST be that of what it holds, as exact as with a cache of bf16.""",
+    spec="""A KV cache of int8 MUST hold every element to within 1/127 of the largest of its head's vector, and
+    attention MUST be that of what it holds, as exact as with a cache of bf16.""",
 )  # fmt: skip
 def kv_dtype_int8(t: Target) -> Iterator[Verdict]:
     case = attention.randn(t, t.rng("randn"), grouped(t), (3 * t.block_size + 7,))

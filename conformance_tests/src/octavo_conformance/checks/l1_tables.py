@@ -138,8 +138,7 @@ def tile_straddle_poison(t: Target) -> Iterator[Verdict]:
     clean = attention.filled(case, tables, [n - 1 for n in lengths], size, tail=0.0)
     runs = [Run(rows, tables, clean)]
     kinds = {"keys": (0,), "values": (1,), "both": (0, 1)}
-    for parts in kinds.values():
-        runs.append(Run(rows, tables, [_poisoned(block, parts) for block in clean]))
+    runs += [Run(rows, tables, [_poisoned(block, parts) for block in clean]) for parts in kinds.values()]
     first, *others = attention.play(t, case, runs, block_size=size)
     at = last_rows(case)
     for name, ran in zip(kinds, others, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.quant import WeightTensor, format_named
 from octavo_conformance.check import Body, check
-from octavo_conformance.judge import lowp, measure, oracle64, quant
+from octavo_conformance.judge import floats, lowp, measure, oracle64, quant
 from octavo_conformance.judge.floats import F64, int8_groups
 from octavo_conformance.judge.quant import Format, Quantized
 from octavo_conformance.probe import Model, Probe
@@ -137,8 +137,10 @@ def _judged(t: Target, name: str, matrix: Quantized, x: np.ndarray, out: np.ndar
         "weights moved by one group": oracle64.linear(x, [np.roll(parts, 1, 1).reshape(rows, -1)])[0],
         "eight inputs dropped": oracle64.linear(x[:, 8:], [matrix.values[:, 8:]])[0],
     }
-    if parts.shape[1] == 1 or np.abs(x).max() > LOUD:  # nothing to move, or one input is all that counts
+    if parts.shape[1] == 1 or rows == 1 or np.abs(x).max() > LOUD:  # nothing to move, or one input is all that counts
         wrong = {}
+    if rows == 1:  # one column is judged as one row: an element alone has no rms of its own
+        out, exact, own = out.T, exact.T, own.T
     return measure.budget(name, out, exact, own, t.dtype, plants=wrong)
 
 
@@ -200,10 +202,10 @@ def _inputs(form: Format) -> Body:
     def body(t: Target) -> Iterator[Verdict]:
         rng = t.rng("rows")
         matrix = form.matrix(rng, 64, 512)
-        x = rng.normal(6, 512)
-        x[1], x[3] = 0.0, x[3] * 1e-6
-        x[2, 300] = 1e4
-        x = t.stored(x)
+        drawn = rng.normal(6, 512)
+        drawn[1], drawn[3] = 0.0, drawn[3] * 1e-6
+        drawn[2, 300] = 1e4
+        x = t.stored(drawn)
         bad = x.copy()
         bad[4, 77] = np.nan
         bad[5, 5] = np.inf
@@ -230,6 +232,42 @@ def _reload(form: Format) -> Body:
 
     return body
 
+
+def _plain(format: str) -> Body:
+    def body(t: Target) -> Iterator[Verdict]:
+        rng = t.rng("table")
+        if format == "f32":
+            numbers = rng.outliers(128, 256).astype(np.float32)
+        else:
+            every = np.arange(1 << 16, dtype=np.uint16)
+            numbers = floats.bf16_values(every) if format == "bf16" else every.view(np.float16).astype(np.float32)
+            # What is not normal may be flushed; the largest would overflow in another 16-bit type.
+            usable = np.isfinite(numbers) & (np.abs(numbers) >= 2.0**-14) & (np.abs(numbers) < 60000)
+            numbers = np.append(numbers[usable], np.zeros(-usable.sum() % 256, np.float32)).reshape(-1, 256)
+        p = Probe(t, "table")
+        p.weight("x.weight", numbers, format)
+        model = p.read(p.build.embed("x", vocab=len(numbers), width=256))
+        (out,) = t.play(model, [every_row(len(numbers))]).results
+        yield measure.units("rows of a table", out, numbers, t.dtype, 0.51)
+        for rows in (1, 19):
+            x, matrix = t.stored(rng.normal(rows, 96)), floats.rounded(rng.normal(37, 96), format)
+            p = Probe(t, "matrix")
+            p.weight("m.weight", matrix, format)
+            (product,) = t.play(p.read(p.build.linear(p.rows("x", x), "m", 37)), [every_row(rows)]).results
+            (exact,) = oracle64.linear(x, [matrix])
+            (own,) = lowp.linear(x, [matrix], dtype=t.dtype, stored_as=t.linear_input(format))
+            yield measure.budget(f"{rows} rows times a matrix", product, exact, own, t.dtype)
+
+    return body
+
+
+for _name in ("f32", "f16", "bf16"):
+    check(
+        f"qnt.{_name}.dequant_exact", level="Q", module=f"Q{_name}", since="1.0", requires=(f"format:{_name}",),
+        rules=("U(0.51)", "R"), kills=("M46.zeros",), cost=0.5,
+        spec=f"""Every normal number of {_name} MUST be itself, rounded once to the activations' type, in tables and in
+        matrices.""",
+    )(_plain(_name))  # fmt: skip
 
 _NIBBLES = frozenset(name for name in quant.FORMATS if "4" in name)
 
@@ -269,8 +307,8 @@ for _name, _form in quant.FORMATS.items():
         ("embed", _embed(_form), ("X0",), f"Rows of a {_name} table MUST be the numbers that their codes mean."),
         (
             "act_quant_dynamic", _inputs(_form), ("R", "B0", "C"),
-            f"""A {_name} product MUST be right for inputs of zeros, of one element far above the others and of tiny ones;
-            a NaN or an infinity MUST spoil its own row, and no other.""",
+            f"""A {_name} product MUST be right for inputs of zeros, of one element far above the others and of tiny
+            ones; a NaN or an infinity MUST spoil its own row, and no other.""",
         ),
     ]  # fmt: skip
     if _form.offset:

@@ -15,8 +15,6 @@ from octavo_conformance.judge import oracle64
 from octavo_conformance.judge.floats import F32, F64, UNIT, rounded, stored_input
 from octavo_conformance.judge.oracle64 import Attention, visible
 
-_LOG2E = np.float32(np.log2(np.e))
-
 
 def narrower(a: str, b: str) -> str:
     """Of two float types the one with fewer digits."""
@@ -141,8 +139,7 @@ def attention(
     *, dtype: str, kv_dtype: str,
 ) -> F32:  # fmt: skip
     """Keys, values, queries and softmax weights rounded to the narrower of both types; scores, sums and the output's
-    accumulator in float32; the output stored as ``dtype``. Scores become powers of two, as kernels have them, which
-    rounds each once more: that shows where they are large.
+    accumulator in float32; the output stored as ``dtype``.
     """
     inner = narrower(dtype, kv_dtype)
     at = np.arange(len(np.asarray(q))) if queries is None else np.asarray(queries)
@@ -159,15 +156,15 @@ def attention(
     if spec.softcap is not None:
         cap = np.float32(spec.softcap)
         scores = cap * np.tanh(scores / cap)
-    scores = np.where(visible(spec, at, len(keys))[:, None, :], scores * _LOG2E, np.float32(-np.inf))
+    scores = np.where(visible(spec, at, len(keys))[:, None, :], scores, np.float32(-np.inf))
     extra = (
         np.full((1, spec.heads), -np.inf, np.float32)
         if spec.sinks is None
-        else np.asarray(spec.sinks, np.float32)[None] * _LOG2E
+        else np.asarray(spec.sinks, np.float32)[None]
     )
     peak = np.maximum(scores.max(-1), extra)
-    shares = np.exp2(scores - peak[..., None])
-    total = _sum(shares.astype(np.float64)) + np.exp2(extra - peak)
+    shares = np.exp(scores - peak[..., None])
+    total = _sum(shares.astype(np.float64)) + np.exp(extra - peak)
     weights = rounded(shares, inner)
     mixed = np.zeros(heads.shape, np.float32)
     for n in range(len(keys)):

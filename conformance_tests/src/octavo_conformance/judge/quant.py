@@ -69,8 +69,8 @@ class Format:
         self, codes: Ints, steps: Ints | None = None, offsets: Ints | None = None, unit: npt.ArrayLike = 1.0,
         minimum: npt.ArrayLike = 1.0,
     ) -> Quantized:  # fmt: skip
-        """A matrix of codes [rows, columns] with scales of ``steps`` [rows, groups] (1, if left out) times ``unit``, and
-        minimums of ``offsets`` times ``minimum``; zero points are ``offsets``.
+        """A matrix of codes [rows, columns] with scales of ``steps`` [rows, groups] (1, if left out) times ``unit``,
+        and minimums of ``offsets`` times ``minimum``; zero points are ``offsets``.
         """
         rows, columns = codes.shape
         count = self.groups(columns)
@@ -133,7 +133,8 @@ def _high_bits(codes: Ints) -> Bytes:
     """Bit 4 of 32 codes as four bytes, the first code lowest."""
     bits = ((codes >> 4) & 1).astype(np.uint32)
     packed = (bits << np.arange(32, dtype=np.uint32)).sum(-1, dtype=np.uint32)
-    return packed.astype("<u4")[..., None].view(np.uint8)
+    raw: Bytes = packed.astype("<u4")[..., None].view(np.uint8)
+    return raw
 
 
 def _blocks(parts: Parts, group: int) -> tuple[Ints, F64, F64]:
@@ -205,8 +206,8 @@ def _q45_k(bits: int) -> Callable[[Parts], tuple[Bytes, F64, F64]]:
 
 
 def _q6_k(parts: Parts) -> tuple[Bytes, F64, F64]:
-    """Per 256, in two halves of 128: low nibbles (of 64 bytes, byte i has the codes i and i + 64), then the top two bits
-    (of 32 bytes, byte i has those of i, i + 32, i + 64, i + 96), sixteen signed scales, a float16 unit.
+    """Per 256, in two halves of 128: low nibbles (of 64 bytes, byte i has the codes i and i + 64), then the top two
+    bits (of 32 bytes, byte i has those of i, i + 32, i + 64, i + 96), sixteen signed scales, a float16 unit.
     """
     rows = len(parts.codes)
     codes = parts.codes.reshape(rows, -1, 2, 4, 32)

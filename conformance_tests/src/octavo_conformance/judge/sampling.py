@@ -63,7 +63,8 @@ def probabilities(logits: F32, draw: Draw) -> F64:
     """The chance of every token."""
     changed = adjusted(logits, draw)
     if draw.temperature == 0:
-        return np.eye(1, len(changed), int(changed.argmax()))[0]
+        best: F64 = np.eye(1, len(changed), int(changed.argmax()))[0]
+        return best
     weights = np.exp((changed - changed.max()) / float(np.float32(draw.temperature)))
     if 0 < draw.top_k < len(weights):
         weights[changed < np.sort(changed)[-draw.top_k]] = 0
@@ -73,7 +74,8 @@ def probabilities(logits: F32, draw: Draw) -> F64:
         falling = np.sort(weights)[::-1]
         enough = np.cumsum(falling) >= top_p * weights.sum() * (1 - CLOSE)
         weights[weights < falling[int(enough.argmax())]] = 0
-    return weights / weights.sum()
+    shares: F64 = weights / weights.sum()
+    return shares
 
 
 def uniform(draw: Draw) -> float:

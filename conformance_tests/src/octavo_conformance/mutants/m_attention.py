@@ -116,7 +116,7 @@ class InverseScale(Edited):
     """Whatever the layer says."""
 
     def node(self, node: Node) -> Node:
-        return attention_with(node, scale=1.0 / int(node.attrs.get("head_dim", 1)))  # type: ignore[call-overload]
+        return attention_with(node, scale=1.0 / int(node.attrs.get("head_dim", 1)))  # type: ignore[arg-type]
 
 
 class _Spoiling(Wrapped):
@@ -198,7 +198,8 @@ class WrongHead(Wrapped):
     def graph(self, graph: Graph) -> Graph:
         for node in graph.nodes:
             if node.op == "attention":
-                heads, kv_heads, dim = (int(node.attrs[n]) for n in ("heads", "kv_heads", "head_dim"))  # type: ignore[call-overload]
+                sizes = [node.attrs[name] for name in ("heads", "kv_heads", "head_dim")]
+                heads, kv_heads, dim = (int(size) for size in sizes)  # type: ignore[arg-type]
                 order = np.argsort(np.arange(heads) % kv_heads, kind="stable")
                 self._columns = (order[:, None] * dim + np.arange(dim)).reshape(-1)
         return graph
@@ -262,8 +263,8 @@ class Coarse(Wrapped):
     def output(self, output: StepOutput) -> StepOutput:
         if output.logits is None:
             return output
-        third = np.float32(1 / 3)
-        return replace(output, logits=floats.rounded(floats.rounded(output.logits * third, "bf16") * np.float32(3), "bf16"))
+        third = floats.rounded(output.logits / np.float32(3), "bf16")
+        return replace(output, logits=floats.rounded(third * np.float32(3), "bf16"))
 
 
 @mutant("M17.softcap", "scores are not capped", killed_by=("att.softcap",))

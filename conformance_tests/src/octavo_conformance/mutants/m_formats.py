@@ -77,8 +77,11 @@ class NegatedOffsets(_Stored):
             blocks[..., 4] = 15 - blocks[..., 4]
 
 
-@mutant("M24", "scales are a half too large",
-        killed_by=tuple(f"qnt.{name}.{what}" for name in quant.FORMATS for what in ("dequant_exact", "gemm_budget")))  # fmt: skip
+@mutant(
+    "M24",
+    "scales are a half too large",
+    killed_by=tuple(f"qnt.{name}.{what}" for name in quant.FORMATS for what in ("dequant_exact", "gemm_budget")),
+)
 class LargeScales(_Stored):
     """Scales times 1.5, which a tolerance made for quantization would let pass."""
 

@@ -29,8 +29,11 @@ class WrongPairs(Edited):
         return with_attrs(node, "rope", interleaved=not node.attrs.get("interleaved"))
 
 
-@mutant("M18.positions", "positions are kept as bf16",
-        killed_by=("rope.neox", "rope.gptj_interleaved", "rope.partial_dim", "rope.scaled", "rope.offset_gather"))  # fmt: skip
+@mutant(
+    "M18.positions",
+    "positions are kept as bf16",
+    killed_by=("rope.neox", "rope.gptj_interleaved", "rope.partial_dim", "rope.scaled", "rope.offset_gather"),
+)
 class CoarsePositions(Wrapped):
     """Which is right up to 256."""
 

@@ -19,8 +19,9 @@ Floats = npt.NDArray[np.float32]
 def _shares(logits: Floats, batch: SamplingBatch, draw: int) -> npt.NDArray[np.float64]:
     """Softmax of a draw's logits at its temperature, without bias and penalties."""
     x = logits[batch.row[draw]].astype(np.float64) / max(float(batch.temperature[draw]), 1e-6)
-    shares = np.exp(x - x.max())
-    return shares / shares.sum()
+    weights = np.exp(x - x.max())
+    shares: npt.NDArray[np.float64] = weights / weights.sum()
+    return shares
 
 
 def _forbidding(batch: SamplingBatch, masks: dict[int, npt.NDArray[np.bool_]]) -> SamplingBatch:

@@ -52,7 +52,8 @@ class SeesNext(Wrapped):
 
 @mutant("M46.zeros", "every logit is zero", killed_by=(
     "att.prefill_causal", "norm.rms", "lin.gemm", "act.gated", "act.elementwise_exhaustive", "act.arithmetic",
-    "lin.bias_shapes", "lin.tied_embedding", "smp.greedy_argmax",
+    "lin.bias_shapes", "lin.tied_embedding", "smp.greedy_argmax", "qnt.f32.dequant_exact", "qnt.f16.dequant_exact",
+    "qnt.bf16.dequant_exact",
 ))  # fmt: skip
 class Zeros(Wrapped):
     """The null platform: it does the work and brings nothing of it."""

@@ -84,7 +84,7 @@ def _act(executables: Mapping[Bucket, Any], store: KVStore, device: Device, acti
                 # A copy: the array is ours only until the next collect.
                 logits = None if output.logits is None else np.array(output.logits, np.float32)
                 drawn = output.samples
-                if drawn is None and action["sample"]:
+                if drawn is None and action["sample"] and logits is not None:
                     drawn = (device.sampler() or HostSampler()).sample(logits.copy(), step.sampling)
                 samples = values.samples_out(drawn)
             changed = [name for name, array in step.graph_inputs().items() if array.tobytes() != before[name]]
