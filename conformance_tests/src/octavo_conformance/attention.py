@@ -55,13 +55,15 @@ class Case:
 class Run:
     """Rounds of rows, in order, over a table for each sequence (blocks from 1 on, if left out).
 
-    ``before`` sets blocks first: poison, say. ``read`` names blocks to read at the end.
+    ``before`` sets blocks first: poison, say. ``read`` names blocks to read at the end. ``tail`` is the block that
+    table entries beyond a row's context name.
     """
 
     rounds: Rounds
     tables: Sequence[tuple[int, ...]] | None = None
     before: Sequence[WriteBlock] = ()
     read: Sequence[int] = ()
+    tail: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,9 @@ def decodes(case: Case, last: int) -> Rounds:
 
 def play(
     t: Target, case: Case, runs: Sequence[Run], *, block_size: int | None = None, kv_dtype: str | None = None,
-    blocks: int | None = None,
+    blocks: int | None = None, made: Model | None = None,
 ) -> list[Ran]:  # fmt: skip
-    """All runs, one after another, in one device's life."""
+    """All runs, one after another, in one device's life. ``made`` is a model to run in place of the plain one."""
     size = block_size or t.block_size
     script: list[Action] = []
     for run in runs:
@@ -146,9 +148,9 @@ def play(
             for start, length, table in zip(case.starts, case.lengths, tables, strict=False)
         )
         script += run.before
-        script += [Step(sequences, tuple(rows)) for rows in run.rounds]
+        script += [Step(sequences, tuple(rows), tail=run.tail) for rows in run.rounds]
         script += [ReadBlock(block) for block in run.read]
-    results = iter(t.play(model(t, case), script, block_size=size, kv_dtype=kv_dtype, blocks=blocks).results)
+    results = iter(t.play(made or model(t, case), script, block_size=size, kv_dtype=kv_dtype, blocks=blocks).results)
     return [_collected(case, run, results) for run in runs]
 
 
@@ -176,64 +178,100 @@ def poison(case: Case, t: Target, block: int, *, keys: bool = True, values: bool
     return WriteBlock(block, data)
 
 
+def filled(
+    case: Case, tables: Sequence[tuple[int, ...]], until: Sequence[int], block_size: int, *, tail: float = float("nan")
+) -> list[WriteBlock]:
+    """The cache as it is when the first ``until[i]`` tokens of sequence i have run: blocks to set, whose slots beyond
+    hold ``tail``. No step has to run for it, so that long contexts cost nothing.
+    """
+    spec, blocks = case.spec, []
+    for start, table, stop in zip(case.starts, tables, until, strict=False):
+        for index in range(-(-stop // block_size)):
+            at = start + index * block_size
+            count = min(block_size, start + stop - at)
+            data = np.full((2, 1, block_size, spec.kv_heads, spec.head_dim), tail, np.float32)
+            for part, values in enumerate((case.k, case.v)):
+                data[part, 0, :count] = values[at : at + count].reshape(count, spec.kv_heads, spec.head_dim)
+            blocks.append(WriteBlock(table[index], data))
+    return blocks
+
+
 # -- judging ------------------------------------------------------------------------------------------
 
 
-def exact(case: Case, seen: Sequence[npt.NDArray[np.bool_]] | None = None) -> F64:
-    """The truth for every token. ``seen`` replaces each sequence's mask, for wrong answers."""
-    masks: Sequence[npt.NDArray[np.bool_] | None] = seen or [None] * len(case.lengths)
-    parts = zip(case.each(case.q), case.each(case.k), case.each(case.v), masks, strict=True)
-    return np.concatenate([oracle64.attention(q, k, v, case.spec, seen=mask) for q, k, v, mask in parts])
+def queries(case: Case, rows: npt.ArrayLike | None = None) -> list[npt.NDArray[np.intp]]:
+    """Positions in each sequence of the tokens ``rows`` of the whole, ascending; of all, if left out."""
+    wanted = np.arange(sum(case.lengths)) if rows is None else np.asarray(rows)
+    edges = zip(case.starts[:-1], case.starts[1:], strict=True)
+    return [wanted[(wanted >= a) & (wanted < b)].astype(np.intp) - a for a, b in edges]
 
 
-def reference(case: Case, dtype: str, kv_dtype: str) -> F32:
-    """The yardstick for every token."""
-    parts = zip(case.each(case.q), case.each(case.k), case.each(case.v), strict=True)
-    return np.concatenate([lowp.attention(q, k, v, case.spec, dtype=dtype, kv_dtype=kv_dtype) for q, k, v in parts])
+def exact(case: Case, masks: Sequence[npt.NDArray[np.bool_]] | None = None, rows: npt.ArrayLike | None = None) -> F64:
+    """The truth for the tokens ``rows``. ``masks`` [queries, length] replace each sequence's own, for wrong answers."""
+    seen: Sequence[npt.NDArray[np.bool_] | None] = masks or [None] * len(case.lengths)
+    parts = zip(*map(case.each, (case.q, case.k, case.v)), queries(case, rows), seen, strict=True)
+    return np.concatenate([oracle64.attention(q, k, v, case.spec, at, mask) for q, k, v, at, mask in parts if len(at)])
 
 
-def bound(case: Case, dtype: str, kv_dtype: str) -> F64:
+def reference(case: Case, dtype: str, kv_dtype: str, rows: npt.ArrayLike | None = None) -> F32:
+    """The yardstick for the tokens ``rows``."""
+    parts = zip(*map(case.each, (case.q, case.k, case.v)), queries(case, rows), strict=True)
+    return np.concatenate([
+        lowp.attention(q, k, v, case.spec, at, dtype=dtype, kv_dtype=kv_dtype) for q, k, v, at in parts if len(at)
+    ])  # fmt: skip
+
+
+def bound(case: Case, dtype: str, kv_dtype: str, rows: npt.ArrayLike | None = None) -> F64:
     """What each element may be off at most."""
-    parts = zip(case.each(case.q), case.each(case.k), case.each(case.v), strict=True)
-    return np.concatenate([oracle64.attention_bound(q, k, v, case.spec, kv_dtype, dtype) for q, k, v in parts])
+    parts = zip(*map(case.each, (case.q, case.k, case.v)), queries(case, rows), strict=True)
+    return np.concatenate([
+        oracle64.attention_bound(q, k, v, case.spec, kv_dtype, dtype, at) for q, k, v, at in parts if len(at)
+    ])  # fmt: skip
 
 
 def judged(
     name: str, t: Target, case: Case, out: F32, *, kv_dtype: str | None = None, rows: npt.ArrayLike | None = None,
-    note: str = "",
+    plants: Mapping[str, F64] | None = None, masks: bool = True, note: str = "",
 ) -> Verdict:  # fmt: skip
-    """Rule R for all tokens, or those of ``rows``, against wrong masks as well as the general wrong answers."""
+    """Rule R for all tokens, or those of ``rows`` (ascending), against wrong masks as well as the general wrong
+    answers. Without ``masks`` the wrong masks are left out: where few tokens have all the weight, they change nothing.
+    """
     kv = kv_dtype or t.kv_dtype
     at = np.arange(sum(case.lengths)) if rows is None else np.asarray(rows)
-    wrong = {plant: exact(case, masks)[at] for plant, masks in wrong_masks(case).items()}
+    wrong = {plant: exact(case, other, at) for plant, other in wrong_masks(case, at).items()} if masks else {}
     return measure.budget(
-        name, out[at], exact(case)[at], reference(case, t.dtype, kv)[at], t.dtype,
-        bound=bound(case, t.dtype, kv)[at], plants=wrong, note=note,
+        name, out[at], exact(case, None, at), reference(case, t.dtype, kv, at), t.dtype,
+        bound=bound(case, t.dtype, kv, at), plants={**wrong, **(plants or {})}, note=note,
     )  # fmt: skip
 
 
 def counted(name: str, case: Case, out: F32, *, rows: npt.ArrayLike | None = None, note: str = "") -> Verdict:
     """Rule X0 for a `count` case: the integers of the output, against wrong masks."""
     at = np.arange(sum(case.lengths)) if rows is None else np.asarray(rows)
-    masks = [oracle64.visible(case.spec, np.arange(n), n) for n in case.lengths]
-    seen = np.concatenate([mask.sum(1) for mask in masks])[:, None]
-    expected = np.rint(exact(case) * seen)[at]
+    seen = np.concatenate([mask.sum(1) for mask in right_masks(case, at)])[:, None]
+    expected = np.rint(exact(case, None, at) * seen)
     wrong = {
-        plant: np.rint(exact(case, other) * np.concatenate([m.sum(1) for m in other])[:, None])[at]
-        for plant, other in wrong_masks(case).items()
+        plant: np.rint(exact(case, other, at) * np.concatenate([m.sum(1) for m in other])[:, None])
+        for plant, other in wrong_masks(case, at).items()
     }
-    return measure.integers(name, (out.astype(np.float64) * seen)[at], expected, plants=wrong, note=note)
+    return measure.integers(name, out[at].astype(np.float64) * seen, expected, plants=wrong, note=note)
 
 
-def wrong_masks(case: Case) -> dict[str, list[npt.NDArray[np.bool_]]]:
+def right_masks(case: Case, rows: npt.ArrayLike | None = None) -> list[npt.NDArray[np.bool_]]:
+    """What the tokens ``rows`` see, [queries, length] for each sequence."""
+    asked = zip(queries(case, rows), case.lengths, strict=True)
+    return [oracle64.visible(case.spec, at, n) for at, n in asked]
+
+
+def wrong_masks(case: Case, rows: npt.ArrayLike | None = None) -> dict[str, list[npt.NDArray[np.bool_]]]:
     """Masks that are off by one: the next token seen too, the oldest one missing, the window one wider."""
-    right = [oracle64.visible(case.spec, np.arange(n), n) for n in case.lengths]
+    right = right_masks(case, rows)
     changed = {"next token seen": [], "oldest token missed": [], "window one wider": []}  # type: dict[str, list[npt.NDArray[np.bool_]]]
     for mask in right:
         after, older, wider = mask.copy(), mask.copy(), mask.copy()
         for row, seen in enumerate(mask):
             first, last = np.flatnonzero(seen)[[0, -1]]
-            after[row, min(last + 1, len(mask) - 1)] = True
+            after[row, min(last + 1, mask.shape[1] - 1)] = True
             older[row, first] = first == last
             wider[row, max(first - 1, 0)] = True
         changed["next token seen"].append(after)

@@ -47,7 +47,8 @@ class Step:
     ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its
     rows are those of the step's logits. Keep such a step small: it must run whole (four rows of one token do,
     everywhere). ``last`` asks for the logits of each row's last token only. ``padding`` tokens follow the live ones, or
-    as many as the bucket has room for.
+    as many as the bucket has room for. ``tail`` is the block that table entries beyond a row's context name: those of
+    blocks that core has given the row for later.
     """
 
     sequences: tuple[Seq, ...]
@@ -56,6 +57,7 @@ class Step:
     sampling: SamplingBatch | None = None
     last: bool = False
     padding: int = 0
+    tail: int = 0
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,11 @@ def arrays(step: Step, piece: Piece, plan: Plan, groups: int) -> StepInput:
         sampling=step.sampling or SamplingBatch.plain(len(sampled), greedy=False),
         bucket=bucket,
     )
-    return padded(_more_padding(made, step.padding))
+    whole = padded(_more_padding(made, step.padding))
+    if step.tail:
+        for i, context in enumerate(contexts.tolist()):
+            whole.block_tables[:, i, -(-context // size) :] = step.tail
+    return whole
 
 
 def _more_padding(step: StepInput, count: int) -> StepInput:

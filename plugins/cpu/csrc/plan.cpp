@@ -380,6 +380,7 @@ void Model::linear(const Step& step, int worker, int rows) {
 void Model::logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best) {
     const Matrix& matrix = matrices[size_t(step.matrices[0])];
     constexpr int ld = kLogitTiles * kTile;
+    const float* const bias = step.vector < 0 ? nullptr : vectors[size_t(step.vector)].data();
     float* const piece = scratch_[size_t(worker)].data();
     std::vector<Best>& own = bests_[size_t(worker)];
     for (int r = 0; r < rows; ++r) own[size_t(r)] = {-std::numeric_limits<float>::infinity(), 0, false};
@@ -391,6 +392,8 @@ void Model::logits_or_best(const Step& step, int worker, int rows, float* logits
             multiply(step, worker, few, 0, count, rows, piece, ld);
             for (int r = 0; r < rows; ++r) {
                 float* const values = piece + size_t(r) * size_t(ld);
+                if (bias)
+                    for (int i = 0; i < columns; ++i) values[i] += bias[tile * kTile + i];
                 if (step.softcap > 0.0f)
                     for (int i = 0; i < columns; ++i) values[i] = step.softcap * std::tanh(values[i] / step.softcap);
                 if (logits) std::memcpy(logits + size_t(r) * size_t(vocab) + size_t(tile * kTile), values, size_t(columns) * sizeof(float));

@@ -70,7 +70,7 @@ struct Step {
     int out[4] = {-1, -1, -1, -1};
     int matrices[4] = {-1, -1, -1, -1};
     int count = 0;   // matrices of Linear
-    int vector = -1; // weights of RmsNorm, sinks of Attention, bias
+    int vector = -1; // weights of RmsNorm, sinks of Attention, bias (of Linear that of the logits)
     int rope = -1;
     int width = 0, heads = 0, kv_heads = 0, head_dim = 0, group = 0, slot = 0, window = 0, run = 0;
     float eps = 0, scale = 0, softcap = 0;

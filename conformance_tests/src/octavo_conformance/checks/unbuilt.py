@@ -1,5 +1,17 @@
 """Ids that are kept for what Octavo cannot do yet: several devices, experts, adapters; and for what its contract has no
 word for, with the reason.
+
+What the design's catalogue has for L1 and Q and the contract has not, so that no id is kept for it:
+
+att.empty_batch, att.zero_len_row   core schedules no step without rows and no row without tokens; padding rows are for
+                                    platforms of static shapes, whose checks are those of module G
+att.alibi, att.cross, att.mla,      no op or attribute of the dialect asks for them
+att.tree_mask, rope.yarn,
+rope.dynamic_ntk, rope.mrope
+att.lse_merge                       no partial result leaves a platform: att.long_context checks what the parts join to
+att.kv_dtype_fp8, qnt.fp8_…,        no such format or cache type: Capabilities knows none
+qnt.mx…, qnt.act_quant_static
+smp.rejection_spec                  no draft tokens yet
 """
 
 from __future__ import annotations

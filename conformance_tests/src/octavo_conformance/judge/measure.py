@@ -111,7 +111,7 @@ def units(
 def floats_range(exact: F64, dtype: str) -> F64:
     """The exact values with those too large for the type as infinities."""
     kept = floats.rounded(exact, dtype)
-    return np.where(np.isfinite(kept) | ~np.isfinite(exact), exact, np.sign(exact) * np.inf)
+    return np.where(np.isfinite(kept) | ~np.isfinite(exact), exact, np.copysign(np.inf, exact))
 
 
 def _units(y: F64, truth: F64, dtype: str) -> Metrics:

@@ -12,7 +12,10 @@ from octavo_conformance.mutants import mutant
 from octavo_conformance.mutants.wrapped import Wrapped
 
 
-@mutant("M01", "reads the block after the right one", killed_by=("att.block_boundary", "att.table_permutation"))
+@mutant("M01", "reads the block after the right one", killed_by=(
+    "att.block_boundary", "att.table_permutation", "att.decode_single", "att.decode_batch", "att.mixed_batch",
+    "att.table_shared_blocks",
+))  # fmt: skip
 class NextBlock(Wrapped):
     """Attention reads from table[i + 1]; writes go where they should."""
 
@@ -23,7 +26,7 @@ class NextBlock(Wrapped):
         return replace(step, block_tables=tables)
 
 
-@mutant("M02", "a query sees the token after its own", killed_by=("att.prefill_causal",))
+@mutant("M02", "a query sees the token after its own", killed_by=("att.prefill_causal", "att.mixed_batch"))
 class SeesNext(Wrapped):
     """Every token of a chunk runs as a row of its own whose context is one longer. Where shapes are static there is no
     room for that; there the context of every row is one longer instead.
@@ -47,7 +50,11 @@ class SeesNext(Wrapped):
         return executable.submit(split, store)
 
 
-@mutant("M46.zeros", "every logit is zero", killed_by=("att.prefill_causal", "norm.rms", "lin.gemm", "act.gated"))
+@mutant("M46.zeros", "every logit is zero", killed_by=(
+    "att.prefill_causal", "norm.rms", "lin.gemm", "act.gated", "act.elementwise_exhaustive", "act.arithmetic",
+    "lin.bias_shapes", "lin.tied_embedding", "smp.greedy_argmax", "qnt.f32.dequant_exact", "qnt.f16.dequant_exact",
+    "qnt.bf16.dequant_exact",
+))  # fmt: skip
 class Zeros(Wrapped):
     """The null platform: it does the work and brings nothing of it."""
 

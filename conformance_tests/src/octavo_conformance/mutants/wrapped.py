@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from octavo.graph import Graph
 from octavo.platform import (
     Bucket,
@@ -21,11 +24,15 @@ from octavo.platform import (
     Probe,
     Progress,
     Rank,
+    Sampler,
+    Samples,
+    SamplingBatch,
     StepInput,
     StepOutput,
     Unsupported,
 )  # fmt: skip
 from octavo.quant import WeightTensor
+from octavo.runner.sampler import HostSampler
 
 
 class Wrapped:
@@ -83,6 +90,10 @@ class Wrapped:
         """What a step is given."""
         return step
 
+    def sample(self, sampler: Sampler, logits: npt.NDArray[np.float32], batch: SamplingBatch) -> Samples:
+        """Tokens from logits, by the device's sampler or the host's."""
+        return sampler.sample(logits, batch)
+
     def output(self, output: StepOutput) -> StepOutput:
         """What a step brings."""
         return output
@@ -113,8 +124,21 @@ class _Device:
     def compile(self, graph: Graph, bucket: Bucket, weights: Any, layout: KVLayout) -> Executable:
         return _Executable(self._inner.compile(self._mutant.graph(graph), bucket, weights, layout), self._mutant)
 
+    def sampler(self) -> Sampler | None:
+        inner = self._inner.sampler()
+        changed = type(self._mutant).sample is not Wrapped.sample
+        return _Sampler(inner or HostSampler(), self._mutant) if changed else inner
+
     def allocate_kv(self, layout: KVLayout, blocks: int) -> KVStore:
         return self._mutant.store(self._inner.allocate_kv(layout, blocks))
+
+
+class _Sampler:
+    def __init__(self, inner: Sampler, mutant: Wrapped) -> None:
+        self._inner, self._mutant = inner, mutant
+
+    def sample(self, logits: npt.NDArray[np.float32], batch: SamplingBatch) -> Samples:
+        return self._mutant.sample(self._inner, logits, batch)
 
 
 class _Executable:

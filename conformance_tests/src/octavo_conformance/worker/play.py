@@ -108,8 +108,8 @@ def act(alive: Life, action: Mapping[str, Any]) -> Any:
                 # A copy: the array is the device's again with the next collect.
                 logits = None if output.logits is None else np.array(output.logits, np.float32)
                 drawn = output.samples
-                if drawn is None and action["sample"]:
-                    drawn = (device.sampler() or HostSampler()).sample(np.array(logits), step.sampling)
+                if drawn is None and action["sample"] and logits is not None:
+                    drawn = (device.sampler() or HostSampler()).sample(logits.copy(), step.sampling)
                 samples = values.samples_out(drawn)
             changed = [name for name, array in step.graph_inputs().items() if array.tobytes() != before[name]]
             return {"logits": logits, "samples": samples, "changed": changed, "seconds": time.perf_counter() - started}

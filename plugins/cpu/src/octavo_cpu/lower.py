@@ -276,8 +276,10 @@ class _Lowering:
                     tuple(outputs.get(i, -1) for i in part),
                     tuple(matrices[i] for i in part),
                 )
-                self._emit(replace(step, logits=True, softcap=logits[0]) if logits else step)
-        for i, bias in enumerate(biases):
+                if logits:
+                    step = replace(step, logits=True, softcap=logits[0], vector=biases[0] if biases else "")
+                self._emit(step)
+        for i, bias in enumerate(() if logits else biases):
             self._emit(
                 Step(
                     "bias",
@@ -300,8 +302,6 @@ class _Lowering:
             value, cap = readers[0].outputs[0], _number(readers[0], "cap")
         if self._graph.outputs.get("logits") != value:
             return None
-        if len(node.weights) > 1:
-            raise UnsupportedFeature("cpu: a bias on the output matrix has no native kernel", feature="linear")
         self._program.vocab = self._type(value).width
         return (cap,)
 
