@@ -140,7 +140,8 @@ def unpack(path: Path) -> dict[str, str]:
                 assert stream is not None, "plain files have content"
                 files[member.name] = stream.read().decode()
     except (OSError, tarfile.TarError, UnicodeDecodeError, EOFError) as error:
-        raise BundleError(f"{path} is no bundle: {error}") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BundleError(f"{path} is no bundle: {why}") from error
     return files
 
 

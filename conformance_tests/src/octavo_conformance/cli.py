@@ -152,10 +152,17 @@ def certify(
     wanted = Selection(_one_of(profile, PROFILES, "--profile"), with_lower(_levels(levels)), claim=True)
     done, result, path = _run(platform, wanted, _one_of(tier, tuple(TIERS), "--tier"), seed, threads, out, 300.0)
     _enter(ledger, path, result)
-    if result.exit_code or not result.levels:
-        typer.echo(f"no certificate is issued: {result.why_not if result.exit_code else 'no level is proven'}")
+    read, _, found = bundles.verify(path)  # only what anybody else would find sound
+    why_not = [result.why_not] if result.exit_code else [] if result.levels else ["no level is proven"]
+    if why_not or found:
+        typer.echo(f"no certificate is issued: {'; '.join([*why_not, *found])}")
         raise typer.Exit(result.exit_code or NOT_CERTIFYING)
-    typer.echo(f"certificate: {issue.issue(bundles.read(path), path, result, issue.place(done, ship=ship))}")
+    folder = issue.users_folder(read.platform)
+    if ship and done.description["package"]:
+        folder = Path(done.description["package"])
+    elif ship:
+        typer.echo("the plugin is a single module, which can carry no certificate: make it a package to ship one")
+    typer.echo(f"certificate: {issue.issue(read, path, result, folder)}")
 
 
 def _run(
@@ -163,6 +170,7 @@ def _run(
 ) -> tuple[Run, Result, Path]:
     """Run, write bundle and reports, and tell how it ended. Leaves with a sentence where the platform cannot be had."""
     started = time.monotonic()
+    _make(out)
 
     def told(record: Record, check: Check) -> None:
         if record.mode != "not run":
@@ -171,7 +179,7 @@ def _run(
     try:
         done = run(platform, wanted, seed=seed, tier=tier, threads=threads, timeout=timeout, told=told)
     except (CandidateRaised, CandidateDied, CandidateHung) as error:
-        typer.echo(f"octavo: platform {platform} cannot be had: {_first_line(error)}", err=True)
+        typer.echo(f"octavo: platform {platform} cannot be had: {_why(error)}", err=True)
         raise typer.Exit(UNUSABLE) from None
     result = _concluded(done)
     path = bundles.write(done, result, out)
@@ -244,7 +252,7 @@ def repro(
         with Worker(name, mutant=str(read.statement["mutant"])) as worker:
             record = run_check(check, lambda: worker, str(read.statement["seed"]), Rank())
     except (CandidateRaised, CandidateDied, CandidateHung) as error:
-        raise OctavoError(f"platform {name} cannot be had: {_first_line(error)}") from None
+        raise OctavoError(f"platform {name} cannot be had: {_why(error)}") from None
     judged = judge(record, check, str(read.statement["tier"]))
     _tell(judged)
     shown = [(v, s) for v, s in zip(record.verdicts, judged.cases, strict=True) if case in ("", v.case)]
@@ -308,11 +316,18 @@ def _write_reports(read: bundles.Bundle, result: Result, out: Path, kinds: Seque
 
 
 def _write(path: Path, text: str) -> None:
+    _make(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OctavoError(f"--out {path} cannot be written: {error}") from error
+        raise OctavoError(f"{path} cannot be written: {error.strerror} (--out)") from error
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OctavoError(f"the folder {folder} cannot be made: {error.strerror} (--out)") from error
 
 
 @app.command()
@@ -435,5 +450,7 @@ def _width() -> int:
     return min(shutil.get_terminal_size().columns, 100)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _why(error: CandidateRaised | CandidateDied | CandidateHung) -> str:
+    """Why a platform cannot be had, in a line: what core says of it as it is, anything else with where it came from."""
+    told = error.message if isinstance(error, CandidateRaised) and "OctavoError" in error.types else str(error)
+    return told.partition("\n")[0]

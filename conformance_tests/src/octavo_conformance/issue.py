@@ -7,33 +7,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from octavo.errors import OctavoError
-from octavo.platform.certificate import FILE, Certificate, users_folder
+from octavo.platform.certificate import FILE, Certificate
 from octavo_conformance import suite_version
 from octavo_conformance.bundle import Bundle
 from octavo_conformance.certificate import Result
-from octavo_conformance.runner import Run
 
 
 def today() -> str:
     """The date, in UTC."""
     return datetime.now(timezone.utc).date().isoformat()
-
-
-def place(run: Run, *, ship: bool) -> Path:
-    """The folder that a certificate goes to: the user's own, or with ``ship`` that of the plugin's package.
-
-    Raises OctavoError where the plugin has no package.
-    """
-    info = run.description["info"]
-    if not ship:
-        return users_folder(str(info["name"]))
-    package = run.description["package"]
-    if not package:
-        raise OctavoError(
-            f"the plugin of {info['name']} is a single module, which carries no certificate; make it a package, or "
-            "leave out --ship"
-        )
-    return Path(package)
 
 
 def issue(bundle: Bundle, path: Path, result: Result, folder: Path) -> Path:

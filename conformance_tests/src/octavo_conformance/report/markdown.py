@@ -132,7 +132,8 @@ def matrix(sides: Sequence[tuple[Bundle, Result]], checks: Mapping[str, Check]) 
     shown = [check_id for check_id in ids if checks[check_id].built]
     lines = [f"* {name}: {result.line}: {result.verdict}" for name, (_, result) in zip(names, sides, strict=True)]
     width = max(map(len, shown), default=0)
-    lines += ["", "| " + " | ".join(["check".ljust(width), *names]) + " |", "|---" * (len(names) + 1) + "|"]
+    lines += ["", "| " + " | ".join(["check".ljust(width), *names]) + " |"]
+    lines.append("|" + "|".join("-" * (n + 2) for n in (width, *map(len, names))) + "|")
     for check_id in shown:
         marks = [MARKS[result.judged[check_id].status] if check_id in result.judged else " " for _, result in sides]
         cells = [mark.center(len(name)) for mark, name in zip(marks, names, strict=True)]
