@@ -51,8 +51,9 @@ class Ratios:
         """From the measurements of rule R, as the rule compares them."""
         few = 1 + NOISE / math.sqrt(metrics["of"])
         return Ratios(
-            metrics["rms"] / (metrics["rms_reference"] * few), metrics["largest"] / metrics["largest_reference"],
-            metrics["row_ratio"], metrics.get("bound_ratio", 0.0),
+            float(metrics["rms"] / (metrics["rms_reference"] * few)),
+            float(metrics["largest"] / metrics["largest_reference"]), float(metrics["row_ratio"]),
+            float(metrics.get("bound_ratio", 0.0)),
         )  # fmt: skip
 
     def worse(self, other: Ratios) -> Ratios:
@@ -119,12 +120,12 @@ def measure(*, quick: bool = False, told: Callable[[str], None] = lambda line: N
     return done
 
 
-HEAD = f"{'kernel':<22}{'dtype':<7}{'legal rms':>10}{'largest':>9}{'row':>7}{'bound':>7}  tier  separation  nearest"
+HEAD = f"{'kernel':<24}{'dtype':<7}{'legal rms':>10}{'largest':>9}{'row':>7}{'bound':>7}  tier  separation  nearest"
 
 
 def _row(c: Calibration) -> str:
     return (
-        f"{c.kernel:<22}{c.dtype:<7}{c.legal.rms:>10.2f}{c.legal.largest:>9.2f}{c.legal.row:>7.2f}{c.legal.bound:>7.2f}"
+        f"{c.kernel:<24}{c.dtype:<7}{c.legal.rms:>10.2f}{c.legal.largest:>9.2f}{c.legal.row:>7.2f}{c.legal.bound:>7.2f}"
         f"  {c.tier:<4}{c.separation:>12.1f}  {c.nearest}"
     )
 

@@ -20,6 +20,7 @@ import typer
 
 from octavo.errors import OctavoError
 from octavo.platform import Rank
+from octavo.platform.certificate import users_folder
 from octavo_conformance import bundle as bundles
 from octavo_conformance import calibrations, issue, lock, report, suite_version
 from octavo_conformance import mutants as planted
@@ -29,6 +30,7 @@ from octavo_conformance.judge.tol import TIERS
 from octavo_conformance.record import Judged, Record, judge
 from octavo_conformance.registry import catalogue
 from octavo_conformance.report import ledger as ledgers
+from octavo_conformance.report.document import COMMAND
 from octavo_conformance.runner import Run, Selection, run, run_check
 from octavo_conformance.status import Status
 from octavo_conformance.worker.host import CandidateDied, CandidateHung, CandidateRaised, Worker
@@ -157,7 +159,7 @@ def certify(
     if why_not or found:
         typer.echo(f"no certificate is issued: {'; '.join([*why_not, *found])}")
         raise typer.Exit(result.exit_code or NOT_CERTIFYING)
-    folder = issue.users_folder(read.platform)
+    folder = users_folder(read.platform)
     if ship and done.description["package"]:
         folder = Path(done.description["package"])
     elif ship:
@@ -417,6 +419,7 @@ def write_lock(write: Annotated[bool, typer.Option("--write", help="Replace the 
         path = Path(__file__).parent / "checks.lock"
         path.write_text(lock.text(checks.values()), encoding="utf-8")
         typer.echo(f"{path}: {len(checks)} checks, suite {suite_version()}")
+        typer.echo(f"in a clone, also: {COMMAND}")
         return
     found = lock.differences(lock.installed(), checks)
     for text in found:

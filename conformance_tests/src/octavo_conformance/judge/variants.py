@@ -148,13 +148,13 @@ def layer_norm(rng: Rng, dtype: str, rows: int, width: int) -> Kernel:
     )  # fmt: skip
 
 
-def attention(rng: Rng, dtype: str, length: int, queries: int) -> Kernel:
+def attention(rng: Rng, dtype: str, length: int, queries: int, size: float = 1.0) -> Kernel:
     """The last ``queries`` positions of a sequence, two query heads over one KV head.
 
-    In 16 bits queries are three times as large as keys: scores of some size show whether they are kept in 16 bits too.
+    Queries are ``size`` times as large as keys. Where scores are small a wrong mask shows best; where they are large,
+    whether they were kept in 16 bits.
     """
     spec = Attention(heads=2, kv_heads=1, head_dim=64, scale=0.125)
-    size = 1 if dtype == "f32" else 3
     q, k = rounded(rng.normal(length, 128) * size, dtype), rounded(rng.normal(length, 64), dtype)
     v = rounded(rng.outliers(length, 64), dtype)
     at = np.arange(length - queries, length)
@@ -163,15 +163,19 @@ def attention(rng: Rng, dtype: str, length: int, queries: int) -> Kernel:
     later[np.arange(queries), np.minimum(at + 1, length - 1)] = True
     older[:, 0] = False
     truth = oracle64.attention(q, k, v, spec, at)
-    right = {name: _attended(q, k, v, at, dtype, order) for name, order in ORDERS.items()}
+    wrong: dict[str, F64 | F32] = {
+        "sums in bf16": _attended(q, k, v, at, dtype, _HALF),
+        "scale 2 % too large": oracle64.attention(q * np.float32(1.02), k, v, spec, at),
+        "scaled": truth * vacuity.SCALED,
+    }
+    if size > 1:
+        wrong["scores in bf16"] = _attended(q, k, v, at, dtype, _after, scores="bf16")
+    else:
+        wrong["next token seen"] = oracle64.attention(q, k, v, spec, at, later)
+        wrong["oldest token missed"] = oracle64.attention(q, k, v, spec, at, older)
     return Kernel(
-        truth, lowp.attention(q, k, v, spec, at, dtype=dtype, kv_dtype=dtype), dtype, right,
-        {"sums in bf16": _attended(q, k, v, at, dtype, _HALF),
-         "scores in bf16": _attended(q, k, v, at, dtype, _after, scores="bf16"),
-         "scale 2 % too large": oracle64.attention(q * np.float32(1.02), k, v, spec, at),
-         "next token seen": oracle64.attention(q, k, v, spec, at, later),
-         "oldest token missed": oracle64.attention(q, k, v, spec, at, older),
-         "scaled": truth * vacuity.SCALED},
+        truth, lowp.attention(q, k, v, spec, at, dtype=dtype, kv_dtype=dtype), dtype,
+        {name: _attended(q, k, v, at, dtype, order) for name, order in ORDERS.items()}, wrong,
         oracle64.attention_bound(q, k, v, spec, dtype, dtype, at),
     )  # fmt: skip
 
@@ -192,20 +196,31 @@ def _attended(q: F32, k: F32, v: F32, at: np.ndarray, dtype: str, order: Sum, sc
     return rounded(np.stack(rows), dtype)
 
 
+Make = Callable[..., Kernel]
+_KERNELS: tuple[tuple[str, Make, tuple[dict[str, int], ...], dict[str, object]], ...] = (
+    ("linear", linear, (
+        {"rows": 7, "inputs": 80, "outputs": 37}, {"rows": 16, "inputs": 256, "outputs": 96},
+        {"rows": 4, "inputs": 4096, "outputs": 24},
+    ), {}),
+    ("linear of int8 codes", linear, (
+        {"rows": 16, "inputs": 256, "outputs": 96}, {"rows": 4, "inputs": 2048, "outputs": 24},
+    ), {"stored_as": "int8x32"}),
+    ("rms_norm", rms_norm, ({"rows": 64, "width": 512}, {"rows": 16, "width": 4096}), {}),
+    ("layer_norm", layer_norm, ({"rows": 64, "width": 512}, {"rows": 16, "width": 4096}), {}),
+    ("attention", attention, tuple({"length": n, "queries": 32} for n in (64, 150, 300)), {}),
+    ("attention, large scores", attention, tuple({"length": n, "queries": 32} for n in (64, 150)), {"size": 6.0}),
+)  # fmt: skip
+"""Name, how it is made, shapes from the smallest up, and what is the same for all of them."""
+_IN_16_BITS = frozenset({"attention, large scores"})
+"""In float32 whatever is kept in 16 bits shows anyway."""
+
+
 def kernels(seed: int, *, quick: bool) -> Iterator[tuple[str, str, Kernel]]:
-    """(name, dtype, case) of everything that is calibrated. ``quick`` leaves out the larger shapes."""
+    """(name, dtype, case) of everything that is calibrated. ``quick`` takes the smallest shape of each alone."""
     for dtype in floats.UNIT:
-        made: list[tuple[str, Callable[[Rng, str], Kernel]]] = [
-            *(("linear", partial(linear, rows=r, inputs=i, outputs=o))
-              for r, i, o in ((7, 80, 37), (16, 256, 96), *(() if quick else ((4, 4096, 24),)))),
-            *(("linear of int8 codes", partial(linear, rows=r, inputs=i, outputs=o, stored_as="int8x32"))
-              for r, i, o in ((16, 256, 96), *(() if quick else ((4, 2048, 24),)))),
-            *(("rms_norm", partial(rms_norm, rows=r, width=w))
-              for r, w in ((64, 512), *(() if quick else ((16, 4096),)))),
-            *(("layer_norm", partial(layer_norm, rows=r, width=w))
-              for r, w in ((64, 512), *(() if quick else ((16, 4096),)))),
-            *(("attention", partial(attention, length=n, queries=c))
-              for n, c in ((64, 32), *(() if quick else ((150, 32), (300, 32))))),
-        ]  # fmt: skip
-        for index, (name, make) in enumerate(made):
-            yield name, dtype, make(Rng("calibrate", name, dtype, index, seed), dtype)
+        for name, make, shapes, more in _KERNELS:
+            if dtype == "f32" and name in _IN_16_BITS:
+                continue
+            for shape in shapes[:1] if quick else shapes:
+                rng = Rng("calibrate", name, dtype, *shape.values(), seed)
+                yield name, dtype, make(rng, dtype, **shape, **more)

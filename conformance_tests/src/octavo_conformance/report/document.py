@@ -108,7 +108,8 @@ def listing(checks: Sequence[Check], width: int) -> Iterator[str]:
         if members:
             built = sum(c.built for c in members)
             rest = f", {len(members) - built} more not built yet" if built < len(members) else ""
-            yield from ("", f"{level}: {TITLES[level]} ({_count(built, 'check')}{rest})")
+            yield ""
+            yield from _wrapped(f"{level}: {TITLES[level]} ({_count(built, 'check')}{rest})", width, "", "    ")
         for c in members:
             yield f"  {c.id}  [{f'{c.grade}, {c.profile}' if c.built else 'not built yet'}]"
             yield from _wrapped(c.spec, width, "      ")
@@ -131,11 +132,9 @@ def explanation(check: Check, mutants: Mapping[str, Mutant], width: int) -> Iter
     yield "Judged by"
     for rule in check.rules:
         yield from _wrapped(f"{rule}: {rule_text(rule)}", width, "  ", "      ")
-    caught = [m for m in mutants.values() if check.id in m.killed_by]
-    if caught:
-        yield "Catches"
-    for mutant in caught:
-        yield from _wrapped(f"{mutant.id}: {mutant.fault}", width, "  ", "      ")
+    for mutant in mutants.values():
+        if check.id in mutant.killed_by:
+            yield from _wrapped(f"Catches {mutant.id}: {mutant.fault}", width, "", "    ")
 
 
 def _wrapped(text: str, width: int, indent: str = "", further: str | None = None) -> list[str]:
