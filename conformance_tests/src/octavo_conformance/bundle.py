@@ -25,7 +25,7 @@ from typing import Any
 from octavo.errors import OctavoError
 from octavo_conformance import capability, distribution_version, lock, suite_version
 from octavo_conformance.certificate import Result, conclude
-from octavo_conformance.check import PROFILES, Check, Profile
+from octavo_conformance.check import LEVELS, PROFILES, Check, Profile
 from octavo_conformance.judge.tol import TIERS
 from octavo_conformance.record import Record
 from octavo_conformance.registry import catalogue
@@ -35,6 +35,8 @@ from octavo_conformance.worker.values import capabilities_in
 FILES = ("STATEMENT.json", "env.json", "manifest.json", "results.jsonl", "suite.txt")
 SUMS = "SHA256SUMS"
 _MOST = 256 << 20
+_NOT_KEPT = frozenset({"info", "capabilities", "pid", "package"})
+"""What the worker says of itself and env.json does not: it is in the manifest, or tells only where files lay."""
 
 
 class BundleError(OctavoError):
@@ -67,6 +69,7 @@ class Bundle:
         said = self.statement
         return conclude(
             self.records, checks, tier=said["tier"], profile=self.profile, whole=bool(said["whole"]),
+            levels=said["levels"],
             differences=lock.differences(self.lock, checks), mutant=str(said["mutant"]),
         )  # fmt: skip
 
@@ -83,6 +86,7 @@ def write(run: Run, result: Result, folder: Path) -> Path:
         "tier": run.tier,
         "profile": run.selection.profile,
         "whole": run.selection.whole,
+        "levels": list(run.selection.claimed),
         "seed": run.seed,
         "mutant": run.mutant,
         "status": result.verdict,
@@ -90,7 +94,7 @@ def write(run: Run, result: Result, folder: Path) -> Path:
         "suite": suite_version(),
         "distribution": distribution_version(),
     }
-    env = {key: value for key, value in run.description.items() if key not in ("info", "capabilities", "pid")}
+    env = {key: value for key, value in run.description.items() if key not in _NOT_KEPT}
     manifest = {"info": info, "capabilities": run.description["capabilities"]}
     files = {
         "STATEMENT.json": _json(statement),
@@ -136,7 +140,8 @@ def unpack(path: Path) -> dict[str, str]:
                 assert stream is not None, "plain files have content"
                 files[member.name] = stream.read().decode()
     except (OSError, tarfile.TarError, UnicodeDecodeError, EOFError) as error:
-        raise BundleError(f"{path} is no bundle: {error}") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BundleError(f"{path} is no bundle: {why}") from error
     return files
 
 
@@ -153,6 +158,8 @@ def read(path: Path) -> Bundle:
         records = tuple(Record.from_json(json.loads(line)) for line in files["results.jsonl"].splitlines())
         if statement["tier"] not in TIERS or statement["profile"] not in PROFILES:
             raise ValueError(f"there is no tier {statement['tier']!r} or profile {statement['profile']!r}")
+        if not isinstance(statement["levels"], list) or not set(statement["levels"]) <= set(LEVELS):
+            raise ValueError(f"there are no levels {statement['levels']!r}")
         return Bundle(statement, env, manifest, records, files["suite.txt"])
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

@@ -13,6 +13,12 @@ from octavo_conformance.status import GOOD, Status
 _CORE = ("L0", "L1", "L5")
 
 
+def with_lower(levels: Sequence[str]) -> tuple[str, ...]:
+    """Levels with the core levels that they build on: of L5 also L0 and L1."""
+    highest = max((_CORE.index(level) for level in levels if level in _CORE), default=-1)
+    return tuple(level for level in LEVELS if level in levels or level in _CORE[: highest + 1])
+
+
 def _formats(proven: Sequence[str], checks: Mapping[str, Check]) -> str:
     """Q with the formats that were proven: modules are called like the formats, with a Q before."""
     return f"Q{{{','.join(sorted({checks[check_id].module.removeprefix('Q') for check_id in proven}))}}}"
@@ -44,6 +50,12 @@ class Result:
         return "PASS" if self.status in GOOD else self.status.name
 
     @property
+    def why_not(self) -> str:
+        """What stands between the run and a certificate, in a few words."""
+        ended = {Status.ERROR: "the suite is at fault", Status.FAIL: "checks failed"}
+        return ended.get(self.status, "the run is not whole")
+
+    @property
     def exit_code(self) -> int:
         """0 certifiable, 1 a check failed, 2 the suite is at fault, 3 clean but not certifying."""
         status = self.status
@@ -56,9 +68,11 @@ class Result:
 
 def conclude(
     records: Sequence[Record], checks: Mapping[str, Check], *, tier: str, profile: Profile, whole: bool,
-    differences: Sequence[str] = (), mutant: str = "",
+    levels: Sequence[str] = (), differences: Sequence[str] = (), mutant: str = "",
 ) -> Result:  # fmt: skip
-    """Judge every record and say what follows. ``differences`` are those of the lock."""
+    """Judge every record and say what follows. ``levels`` are those that are claimed, all if empty: what did not run of
+    the others is no gap. ``differences`` are those of the lock.
+    """
     judged = {r.id: judge(r, checks[r.id], tier) for r in records if r.id in checks}
     gaps = [f"{r.id} is in the results and no check" for r in records if r.id not in checks]
     gaps += [f"{check_id} is missing in the results" for check_id in checks if check_id not in judged]
@@ -67,21 +81,25 @@ def conclude(
         gaps.append("a part of the profile was left out")
     if mutant:
         gaps.append(f"a fault was planted: {mutant}")
-    expected = {check_id: c for check_id, c in checks.items() if c.built and c.in_profile(profile)}
+    expected = {
+        check_id: c
+        for check_id, c in checks.items()
+        if c.built and c.in_profile(profile) and (not levels or c.level in levels)
+    }
     if whole:
         gaps += [
             f"{check_id} did not run"
             for check_id in expected
             if check_id in judged and judged[check_id].status is Status.NOT_RUN
         ]
-    levels: list[str] = []
+    proven_levels: list[str] = []
     for level in LEVELS:
         below = _CORE[: _CORE.index(level)] if level in _CORE else ()
         members = [check_id for check_id, c in expected.items() if c.level == level]
         good = all(check_id in judged and judged[check_id].status in GOOD for check_id in members)
         proven = [check_id for check_id in members if good and judged[check_id].status is Status.PASS]
-        if proven and all(lower in levels for lower in below):
-            levels.append(level if level != "Q" else _formats(proven, expected))
+        if proven and all(lower in proven_levels for lower in below):
+            proven_levels.append(level if level != "Q" else _formats(proven, expected))
     unbuilt = tuple(check_id for check_id, c in checks.items() if not c.built)
-    parts = [f"octavo-conformance {suite_version()}", " ".join(levels) or "no level", tier, profile]
-    return Result(judged, " · ".join(parts), tuple(levels), tuple(gaps), unbuilt)
+    parts = [f"octavo-conformance {suite_version()}", " ".join(proven_levels) or "no level", tier, profile]
+    return Result(judged, " · ".join(parts), tuple(proven_levels), tuple(gaps), unbuilt)

@@ -23,18 +23,25 @@ Told = Callable[[Record, Check], None]
 @dataclass(frozen=True)
 class Selection:
     """What a run executes. ``only`` are ids, or beginnings of ids that end with a dot; ``budget`` is in seconds of the
-    checks' own costs: the cheapest of each level come first, and what does not fit is NOT_RUN.
+    checks' own costs: the cheapest of each level come first, and what does not fit is NOT_RUN. With ``claim`` the
+    levels are what is to be certified, and nothing of them is left out.
     """
 
     profile: Profile = "quick"
     levels: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     budget: float | None = None
+    claim: bool = False
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """The levels that the run is to certify; empty: all."""
+        return self.levels if self.claim else ()
 
     @property
     def whole(self) -> bool:
-        """Whether it leaves nothing of its profile out."""
-        return not (self.levels or self.only or self.budget is not None)
+        """Whether it leaves nothing of its profile out, in the levels that it claims."""
+        return not (self.only or self.budget is not None or self.levels != self.claimed)
 
 
 @dataclass

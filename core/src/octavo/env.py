@@ -19,6 +19,9 @@ ARTIFACTS = "OCTAVO_ARTIFACTS"
 CACHE = "XDG_CACHE_HOME"
 """Where the user's caches are (XDG Base Directory Specification)."""
 
+DATA = "XDG_DATA_HOME"
+"""Where programs keep what is the user's own (the same specification)."""
+
 
 def log_level() -> str:
     """The level, upper case. Raises ConfigError for another word."""
@@ -43,3 +46,9 @@ def cache_folder() -> Path:
     """``octavo`` in the user's cache folder. A relative one is ignored, as the specification says."""
     named = Path(os.environ.get(CACHE, ""))
     return (named if named.is_absolute() else Path.home() / ".cache") / "octavo"
+
+
+def data_folder() -> Path:
+    """``octavo`` in the user's data folder: what is not made again by itself. A relative one is ignored."""
+    named = Path(os.environ.get(DATA, ""))
+    return (named if named.is_absolute() else Path.home() / ".local" / "share") / "octavo"

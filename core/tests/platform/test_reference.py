@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octavo.errors import UnsupportedFeature
-from octavo.graph import OPS, Builder, Graph, RopeSpec, fuse
+from octavo.errors import PlatformError, UnsupportedFeature
+from octavo.graph import OPS, Builder, Call, Graph, RopeSpec, fuse
 from octavo.platform import (
     REFERENCE_CAPABILITIES,
     Bucket,
@@ -327,3 +327,30 @@ def test_collectives_in_a_group_of_one_hand_back_a_copy() -> None:
     for result in results:
         np.testing.assert_array_equal(result, x)
         assert not np.shares_memory(result, x)
+
+
+# -- kernels of a plugin's own ---------------------------------------------------------------------
+
+
+def test_a_kernel_runs_in_place_of_the_reference_s_and_the_rest_stays(kv: ReferenceKVStore) -> None:
+    seen = []
+
+    def norm(call: Call) -> tuple[np.ndarray, ...]:
+        seen.append(call.number("eps"))
+        return OPS["rms_norm"].reference(call)
+
+    def run(dev: ReferenceDevice) -> np.ndarray:
+        graph = model()
+        executable = dev.compile(graph, Bucket(), dev.load(graph, weights(graph), quiet), LAYOUT)
+        return logits(executable, step([(PROMPT, 0, [[1, 2, 3], [4, 5, 6]])]), kv)
+
+    own = ReferenceDevice(lambda: MemoryReport(2**30, 2**29), {"rms_norm": norm})
+    np.testing.assert_array_equal(run(own), run(device()))
+    assert seen == [1e-5, 1e-5]  # once for each layer
+    assert own.report()["own kernels"] == "rms_norm"
+    assert "rms_norm" not in own.report()["reference kernels"]
+
+
+def test_a_kernel_of_an_op_that_there_is_not_is_refused() -> None:
+    with pytest.raises(PlatformError, match="there is no op rms to have a kernel for; ops are embed"):
+        ReferenceDevice(lambda: MemoryReport(2**30, 2**29), {"rms": OPS["rms_norm"].reference})

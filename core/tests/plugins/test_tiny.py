@@ -82,7 +82,7 @@ def run(installed: Path, *arguments: str, **environment: str) -> subprocess.Comp
 def test_it_is_listed_available_and_chosen_where_nobody_names_a_platform(installed: Path) -> None:
     done = run(installed, "-m", "octavo.cli.main", "platforms")
     assert done.returncode == 0, done.stderr
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("tinychip")]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("tinychip"))
     assert all(
         part in line for part in ("available", "one Tiny Chip", "octavo-tiny 0.3.0", "--platform tinychip", "(default)")
     ), line

@@ -33,9 +33,10 @@ def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str
         "",
     ]
     lines += [f"* Does not certify: {gap}" for gap in result.gaps]
-    lines += [f"* Not built yet: {', '.join(result.unbuilt)}"] if result.unbuilt else []
+    if result.unbuilt:
+        lines.append(f"* Not built yet: {len(result.unbuilt)} checks, of {_levels_of(result.unbuilt, checks)}")
     for level in LEVELS:
-        members = [check_id for check_id in result.judged if checks[check_id].level == level]
+        members = [name for name in result.judged if checks[name].level == level and checks[name].built]
         if members:
             lines += ["", f"## {level}", "", "| check | | cases | seconds |", "|---|---|---|---|"]
             lines += [_row(check_id, result.judged[check_id]) for check_id in members]
@@ -50,6 +51,10 @@ def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str
         lines += [f"| {check_id} | {case} | {ratio:.2f} |" for ratio, check_id, case in margins]
     lines += ["", LEGEND, ""]
     return "\n".join(lines)
+
+
+def _levels_of(names: Sequence[str], checks: Mapping[str, Check]) -> str:
+    return ", ".join(dict.fromkeys(checks[name].level for name in names))
 
 
 def _counts(result: Result) -> str:
@@ -79,7 +84,9 @@ def _margins(result: Result) -> Iterator[tuple[float, str, str]]:
 
 def differences(old: tuple[Bundle, Result], new: tuple[Bundle, Result]) -> str:
     """What changed from one bundle to another: claim, environment, declarations, statuses."""
-    lines = [f"# {old[0].platform} → {new[0].platform}", "", f"{old[1].line} → {new[1].line}", ""]
+    titles = [f"{b.platform} {b.statement['version']}" for b, _ in (old, new)]
+    lines = [f"# {titles[0]} → {titles[1]}", ""]
+    lines += [f"* {when}: {r.line}: {r.verdict}" for when, (_, r) in (("before", old), ("after", new))] + [""]
     for title, before, after in (
         ("Environment", old[0].env, new[0].env),
         ("Declared", old[0].manifest["capabilities"], new[0].manifest["capabilities"]),
@@ -87,7 +94,7 @@ def differences(old: tuple[Bundle, Result], new: tuple[Bundle, Result]) -> str:
         moved = [k for k in sorted(before.keys() | after.keys()) if before.get(k) != after.get(k)]
         if moved:
             lines += [f"## {title}", ""]
-            lines += [f"* {k}: {_short(before.get(k))} → {_short(after.get(k))}" for k in moved] + [""]
+            lines += [f"* {k}: {_change(before.get(k), after.get(k))}" for k in moved] + [""]
     statuses = [{check_id: j.status for check_id, j in side[1].judged.items()} for side in (old, new)]
     lines += ["## Checks", ""]
     changed = [
@@ -102,17 +109,34 @@ def _name(status: Status | None) -> str:
     return "absent" if status is None else status.name
 
 
+def _change(before: object, after: object) -> str:
+    """Of lists what came and went, of mappings what changed, of anything else both values."""
+    if isinstance(before, list) and isinstance(after, list) and set(map(str, before)) != set(map(str, after)):
+        gone = [f"-{x}" for x in before if x not in after]
+        return ", ".join(gone + [f"+{x}" for x in after if x not in before])
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        moved = [k for k in sorted(before.keys() | after.keys()) if before.get(k) != after.get(k)]
+        return ", ".join(f"{k} {_short(before.get(k))} → {_short(after.get(k))}" for k in moved)
+    return f"{_short(before)} → {_short(after)}"
+
+
 def _short(value: object) -> str:
-    text = str(value)
+    text = "nothing" if value is None else str(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def matrix(sides: Sequence[tuple[Bundle, Result]]) -> str:
-    """Checks down, platforms across."""
+def matrix(sides: Sequence[tuple[Bundle, Result]], checks: Mapping[str, Check]) -> str:
+    """Checks down, platforms across; what is not built yet is counted only."""
     names = [f"{b.platform} {b.statement['version']}" for b, _ in sides]
     ids = list(dict.fromkeys(check_id for _, result in sides for check_id in result.judged))
-    lines = ["| check | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for check_id in ids:
+    shown = [check_id for check_id in ids if checks[check_id].built]
+    lines = [f"* {name}: {result.line}: {result.verdict}" for name, (_, result) in zip(names, sides, strict=True)]
+    width = max(map(len, shown), default=0)
+    lines += ["", "| " + " | ".join(["check".ljust(width), *names]) + " |"]
+    lines.append("|" + "|".join("-" * (n + 2) for n in (width, *map(len, names))) + "|")
+    for check_id in shown:
         marks = [MARKS[result.judged[check_id].status] if check_id in result.judged else " " for _, result in sides]
-        lines.append(f"| {check_id} | " + " | ".join(marks) + " |")
-    return "\n".join([*lines, "", LEGEND, ""])
+        cells = [mark.center(len(name)) for mark, name in zip(marks, names, strict=True)]
+        lines.append(f"| {check_id.ljust(width)} | " + " | ".join(cells) + " |")
+    rest = len(ids) - len(shown)
+    return "\n".join([*lines, "", *([f"Not built yet: {rest} checks.", ""] if rest else []), LEGEND, ""])

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import IO, Any
 
-from octavo.platform import Platform
+from octavo.platform import CONTRACT, Platform
+from octavo.platform.certificate import code_digest, packages_folder
 from octavo.platform.discovery import discover, select
 from octavo_conformance import mutants
 from octavo_conformance.worker import actions, engine, values, wire
 from octavo_conformance.worker.candidate import Raised, candidate
-from octavo_conformance.worker.digest import plugin_digest
 from octavo_conformance.worker.play import play
 
 
@@ -52,6 +52,7 @@ def _begin(request: Mapping[str, Any]) -> Platform:
 
 
 def _describe(chosen: Platform) -> dict[str, Any]:
+    plugin = getattr(chosen, "inner", chosen)
     with candidate("info"):
         info = chosen.info
         probe = chosen.probe()
@@ -63,11 +64,13 @@ def _describe(chosen: Platform) -> dict[str, Any]:
                   "devices": [{"name": d.name, "memory_bytes": d.memory_bytes} for d in probe.devices]},
         "capabilities": can,
         "versions": {d: metadata.version(d) for d in ("octavo", "octavo-conformance", "numpy")},
+        "contract": dict(CONTRACT),
         "machine": {"system": host.system(), "release": host.release(), "machine": host.machine(),
                     "python": host.python_version(), "cores": os.cpu_count() or 0},
         "distributions": sorted({f"{d.name}=={d.version}" for d in metadata.distributions()}),
-        "digest": plugin_digest(getattr(chosen, "inner", chosen)),
+        "digest": code_digest(plugin),
         "pid": os.getpid(),
+        "package": str(packages_folder(plugin) or ""),
     }  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def _answer(chosen: Platform, request: Mapping[str, Any]) -> Any:
         case "play":
             return play(chosen, request)
         case "digest":
-            return plugin_digest(getattr(chosen, "inner", chosen))
+            return code_digest(getattr(chosen, "inner", chosen))
         case "engine":
             return engine.run(chosen, request)
         case "act":

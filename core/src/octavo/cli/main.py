@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from octavo import __version__, env
-from octavo.cli import artifacts, bench, platforms, plugged, serve
+from octavo.cli import artifacts, bench, platform, platforms, plugged, serve
 from octavo.cli.chat import DEFAULT_URL, chat
 from octavo.cli.compile import compile_model
 from octavo.errors import OctavoError
@@ -59,6 +59,7 @@ app.command("compile")(compile_model)
 app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(platforms.app, name="platforms")
+app.add_typer(platform.app, name="platform")
 app.add_typer(bench.app, name="bench")
 
 

@@ -1,7 +1,10 @@
-"""``octavo platforms``: what is installed, what this machine can run, and why; ``explain``: how one of them works."""
+"""``octavo platforms``: what is installed, what this machine can run, and why, and what of it is certified;
+``explain``: how one of them works.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -11,8 +14,8 @@ from rich.table import Table
 
 from octavo.engine.artifacts import user_store
 from octavo.errors import PlatformError
-from octavo.platform import Rank
-from octavo.platform.discovery import default, discover, select
+from octavo.platform import Platform, Rank, certificate
+from octavo.platform.discovery import Found, default, discover, select
 
 _COLOURS = {"available": "green", "unavailable": "yellow", "broken": "red"}
 
@@ -22,7 +25,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True)
 def platforms(context: typer.Context) -> None:
-    """List the installed platforms. Each with its verdict, the reason, and which would be used."""
+    """List the installed platforms. Each with its verdict, the reason, which would be used, and its certificate."""
     if context.invoked_subcommand is None:
         _list()
 
@@ -85,3 +88,38 @@ def _list() -> None:
     console.print(table)
     if why_not:
         console.print(f"No default: {why_not}", markup=False)
+    _certificates(console, found)
+
+
+def _certificates(console: Console, found: Sequence[Found]) -> None:
+    """What each platform is certified as, and in what that which runs differs from it."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("platform", "certificate"):
+        table.add_column(column, overflow="fold")
+    for f in found:
+        if f.platform is not None:
+            for i, line in enumerate(_certified(f.platform)):
+                table.add_row("" if i else f.name, line)
+    if table.row_count:
+        console.print()
+        console.print(table)
+
+
+def _certified(platform: Platform) -> Iterator[str]:
+    """Lines with rich's markup."""
+    cure = f"octavo conformance certify --platform {escape(platform.info.name)}"
+    try:
+        found = certificate.held(platform)
+    except PlatformError as error:
+        yield f"[red]{escape(str(error))}[/]"
+        return
+    if not found:
+        yield f"none; prove it: {cure}"
+    for held in found:
+        about = held.certificate
+        colour = "yellow" if held.differences else "green"
+        yield f"[{colour}]{escape(about.line)}[/] ({escape(about.trust)}, {escape(about.issued)})"
+        yield f"proof: {escape(str(held.bundle or 'not there'))}"
+        yield from (f"[yellow]warning: {escape(difference)}[/]" for difference in held.differences)
+    if found and all(held.differences for held in found):
+        yield f"[yellow]what runs is not what was certified; prove it: {cure}[/]"

@@ -7,7 +7,7 @@ op's meaning is its numpy reference (`OPS`), which the `reference` module interp
 from octavo.graph.builder import Builder, Value
 from octavo.graph.cost import step_cost
 from octavo.graph.ir import DIALECT, Graph, KVLayerSpec, Node, TensorType, WeightSpec, step_inputs
-from octavo.graph.ops import OPS, Call, Cost, OpSpec, Sizes
+from octavo.graph.ops import OPS, Call, Cost, Kernel, OpSpec, Sizes
 from octavo.graph.passes import fuse, specialise
 from octavo.graph.printer import to_text
 from octavo.graph.reference import Interpreter, KVArrays
@@ -16,7 +16,7 @@ from octavo.graph.serial import from_json, graph_hash, to_json
 
 __all__ = [
     "DIALECT", "OPS", "Builder", "Call", "Cost", "FrequencyFactors", "Graph", "Interpreter", "KVArrays", "KVLayerSpec",
-    "LinearScaling", "Llama3Scaling", "Node", "OpSpec", "RopeSpec", "Sizes", "TensorType", "Value", "WeightSpec",
-    "from_json", "fuse", "graph_hash", "inverse_frequencies", "specialise", "step_cost",
+    "Kernel", "LinearScaling", "Llama3Scaling", "Node", "OpSpec", "RopeSpec", "Sizes", "TensorType", "Value",
+    "WeightSpec", "from_json", "fuse", "graph_hash", "inverse_frequencies", "specialise", "step_cost",
     "step_inputs", "to_json", "to_text",
 ]  # fmt: skip

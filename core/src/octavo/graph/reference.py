@@ -8,13 +8,14 @@ A whole sequence, for tests and for the curious::
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import GraphError
 from octavo.graph.ir import Graph, KVLayerSpec
-from octavo.graph.ops import OPS, Call
+from octavo.graph.ops import OPS, Call, Kernel
 from octavo.graph.ops.spec import Array, Floats
 
 
@@ -54,16 +55,24 @@ class Interpreter:
     """Evaluates a graph node by node.
 
     ``weights`` maps every weight of the graph to its dequantised array; ``dtype`` is the type of all arithmetic,
-    float32, or float64 to serve as an oracle.
+    float32, or float64 to serve as an oracle. ``kernels`` are used for the ops that they name, in place of the
+    dialect's references.
     """
 
-    def __init__(self, graph: Graph, weights: Mapping[str, Floats], dtype: npt.DTypeLike = np.float32) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Mapping[str, Floats],
+        dtype: npt.DTypeLike = np.float32,
+        kernels: Mapping[str, Kernel] = MappingProxyType({}),
+    ) -> None:
         missing = [name for name in graph.weights if name not in weights]
         if missing:
             raise GraphError(f"the interpreter lacks the weights {', '.join(missing[:5])}")
         self.graph = graph
         self._dtype = dtype
         self._weights = {name: np.asarray(weights[name], dtype) for name in graph.weights}
+        self._kernels = {node.op: kernels.get(node.op, OPS[node.op].reference) for node in graph.nodes}
         self._last_use = _last_uses(graph)
 
     def run(self, inputs: Mapping[str, Array], kv: KVArrays | None) -> dict[str, Floats]:
@@ -80,7 +89,7 @@ class Interpreter:
                 self._dtype,
                 kv,
             )
-            values.update(zip(node.outputs, OPS[node.op].reference(call), strict=True))
+            values.update(zip(node.outputs, self._kernels[node.op](call), strict=True))
             for dead in self._last_use[index]:
                 del values[dead]
         return {name: values[value].astype(self._dtype, copy=False) for name, value in self.graph.outputs.items()}

@@ -1,7 +1,8 @@
 """The reference device: a whole platform's inside in numpy, float32, on the host.
 
-It is what a new plugin starts from: return `ReferenceDevice` from ``open`` and the first token comes out; then
-subclass it and replace `load`, `compile` and the store by the device's own, one at a time. It is slow and right.
+It is what a new plugin starts from: return `ReferenceDevice` from ``open`` and the first token comes out. Give it
+kernels of your own, op by op; then subclass it and replace `load`, `compile` and the store by the device's own, one at
+a time. It is slow and right.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import DeviceOutOfMemory, UnsupportedFeature
-from octavo.graph import OPS, Graph, Interpreter, KVArrays
+from octavo.errors import DeviceOutOfMemory, PlatformError, UnsupportedFeature
+from octavo.graph import OPS, Graph, Interpreter, Kernel, KVArrays
 from octavo.platform.buckets import Bucket
 from octavo.platform.contract import Communicator, MemoryReport, Progress, Sampler
 from octavo.platform.info import Capabilities
@@ -30,6 +32,8 @@ REFERENCE_CAPABILITIES = Capabilities(
     attention=frozenset({"window", "softcap", "sinks", "bidirectional"}),
 )
 """What the reference device can do: everything, in float32. A platform that starts from it declares no more."""
+
+_NO_KERNELS: Mapping[str, Kernel] = MappingProxyType({})
 
 
 class ReferenceKVStore:
@@ -71,11 +75,13 @@ class ReferenceKVStore:
 class ReferenceExecutable:
     """Runs a graph in numpy, over the float32 arrays of its weights, and brings its output ``logits``.
 
-    The work is done in `submit`; `collect` hands it over.
+    The work is done in `submit`; `collect` hands it over. ``kernels`` are used for the ops that they name.
     """
 
-    def __init__(self, graph: Graph, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        self._interpreter = Interpreter(graph, weights)
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, npt.NDArray[np.float32]], kernels: Mapping[str, Kernel] = _NO_KERNELS
+    ) -> None:
+        self._interpreter = Interpreter(graph, weights, kernels=kernels)
 
     def submit(self, step: StepInput, kv: ReferenceKVStore) -> StepOutput:
         """See `Executable.submit`."""
@@ -123,10 +129,18 @@ class LocalCommunicator:
 
 
 class ReferenceDevice:
-    """The host's memory and numpy as a device. ``memory`` is called for `Device.memory`."""
+    """The host's memory and numpy as a device. ``memory`` is called for `Device.memory`.
 
-    def __init__(self, memory: Callable[[], MemoryReport]) -> None:
+    ``kernels`` run in place of the references, by op. One is given a `octavo.graph.Call` and returns what the op's
+    reference (`octavo.graph.OPS`) would. Raises PlatformError for a kernel of an op that there is not.
+    """
+
+    def __init__(self, memory: Callable[[], MemoryReport], kernels: Mapping[str, Kernel] = _NO_KERNELS) -> None:
+        unknown = sorted(set(kernels) - set(OPS))
+        if unknown:
+            raise PlatformError(f"there is no op {', '.join(unknown)} to have a kernel for; ops are {', '.join(OPS)}")
         self.memory = memory
+        self.kernels = kernels
 
     def load(
         self, graph: Graph, weights: Mapping[str, WeightTensor], progress: Progress, files: Sequence[Path] = ()
@@ -155,7 +169,7 @@ class ReferenceDevice:
                     f"op {node.op} of node {node.scope or '(top)'} -> {', '.join(node.outputs)} is not in the dialect",
                     feature=f"op {node.op}",
                 )
-        return ReferenceExecutable(graph, weights)
+        return ReferenceExecutable(graph, weights, self.kernels)
 
     def kv_block_bytes(self, layout: KVLayout) -> int:
         """Nothing but the values."""
@@ -183,7 +197,12 @@ class ReferenceDevice:
 
     def report(self) -> Mapping[str, str]:
         """See `Device.report`."""
-        return {"arithmetic": "numpy, float32", "memory free": f"{self.memory().free / 2**30:.1f} GiB"}
+        own = {"own kernels": ", ".join(sorted(self.kernels))} if self.kernels else {}
+        rest = ", ".join(sorted(set(OPS) - set(self.kernels))) or "none"
+        return {
+            "arithmetic": "numpy, float32", **own, "reference kernels": rest,
+            "memory free": f"{self.memory().free / 2**30:.1f} GiB",
+        }  # fmt: skip
 
     def health(self) -> str | None:
         """Numpy does not fall ill."""

@@ -19,9 +19,9 @@ DEFAULT = math.inf
 def refine_above() -> float:
     """A group is refined if its scale is above so many times the root of its row's mean square scale.
 
-    0 refines all: 16-bit activations, at about twice the work of a product. ``inf``, the default, refines none. Anything
-    between refines the groups above and all that the output matrix multiplies. Raises ConfigError for anything but a
-    number from 0 on.
+    0 refines all: 16-bit activations, at about twice the work of a product. ``inf``, the default, refines none. What
+    lies between refines the groups above and all that the output matrix multiplies. Raises ConfigError for anything
+    but a number from 0 on.
     """
     raw = os.environ.get(VARIABLE, "")
     if not raw:

@@ -32,7 +32,7 @@ Fed = Quantised | npt.NDArray[np.uint16] | F32
 
 
 def feed(kernels: KernelSet, format: str, x: F32) -> Fed:
-    """The activations as the format's kernel takes them, made by the set itself; of quantized ones some groups refined."""
+    """The activations as the format's kernel takes them, made by the set itself; some quantized groups are refined."""
     if format in QUANTIZED:
         return kernels.refine(x, kernels.quantise(x), 1.2)
     return kernels.to_bf16(x) if format == "bf16" else x

@@ -4,7 +4,7 @@ from octavo.graph.ops.attention import ATTENTION, ROPE
 from octavo.graph.ops.elementwise import ACTIVATION, ADD, GATED_ACTIVATION, MUL, POOL, SCALE, SOFTCAP, TAKE_ROWS
 from octavo.graph.ops.linear import EMBED, LINEAR
 from octavo.graph.ops.norm import LAYER_NORM, RMS_NORM
-from octavo.graph.ops.spec import Call, Case, Cost, KVCache, OpSpec, Sizes
+from octavo.graph.ops.spec import Call, Case, Cost, Kernel, KVCache, OpSpec, Sizes
 
 OPS: dict[str, OpSpec] = {
     op.name: op
@@ -14,4 +14,4 @@ OPS: dict[str, OpSpec] = {
     )
 }  # fmt: skip
 
-__all__ = ["OPS", "Call", "Case", "Cost", "KVCache", "OpSpec", "Sizes"]
+__all__ = ["OPS", "Call", "Case", "Cost", "KVCache", "Kernel", "OpSpec", "Sizes"]

@@ -97,7 +97,8 @@ class Case:
 
 
 Infer: TypeAlias = Callable[[Sequence[TensorType], Sequence[WeightSpec], Attrs], tuple[TensorType, ...]]
-Reference: TypeAlias = Callable[[Call], tuple[Array, ...]]
+Kernel: TypeAlias = Callable[[Call], tuple[Array, ...]]
+"""One op in numpy: the outputs of a node, in order."""
 Operations: TypeAlias = Callable[[Sequence[TensorType], Sequence[WeightSpec], Attrs, Sizes], float]
 Generate: TypeAlias = Callable[[np.random.Generator, Sizes], Case]
 
@@ -118,7 +119,7 @@ class OpSpec:
     name: str
     schema: str
     infer: Infer
-    reference: Reference
+    reference: Kernel
     operations: Operations
     generate: Generate
     stored_bytes: Callable[[Sequence[WeightSpec], Sizes], float] = _every_weight
