@@ -193,7 +193,7 @@ def _every_kind(t: Target, name: str, dtype: str, count: int) -> np.ndarray[Any,
 
 @check(
     "dev.inputs_untouched", level="L0", module="DEV", since="1.0", rules=("C", "B0"),
-    kills=("M45.inputs", "M46.previous"), cost=0.5,
+    kills=("M45.inputs", "M46.stale"), cost=0.5,
     spec="""submit MUST not write to the arrays of a step, and a result MUST depend on the values it is given: the same
     step run again with other values gives other results, with the same values the same bits.""",
 )  # fmt: skip
@@ -210,7 +210,7 @@ def inputs_untouched(t: Target) -> Iterator[Verdict]:
 
 
 @check(
-    "dev.sync_truth", level="L0", module="DEV", since="1.0", rules=("B0",), kills=("M43", "M44", "M46.previous"),
+    "dev.sync_truth", level="L0", module="DEV", since="1.0", rules=("B0",), kills=("M43", "M44", "M46.stale"),
     cost=0.5,
     spec="""The arrays of a step MUST be the caller's again when submit returns, who overwrites them and uses them for
     the next; collect MUST wait for the step it is asked for, and what it returns MUST stay as it is until the next

@@ -184,7 +184,7 @@ class Scribbles(Wrapped):
         return ticket
 
 
-@mutant("M46.previous", "brings the result of the step before", killed_by=("dev.sync_truth", "dev.inputs_untouched"))
+@mutant("M46.stale", "brings the result of the step before", killed_by=("dev.sync_truth", "dev.inputs_untouched"))
 class Previous(Wrapped):
     """A read that does not wait for the write."""
 
