@@ -17,7 +17,7 @@ from octavo.graph import Builder, Graph, RopeSpec, fuse
 from octavo.graph.reference import run_sequence, sequence_inputs
 from octavo.models import Model, load_model
 from octavo.platform import Bucket, KVLayout, MemoryReport, SamplingBatch, StepInput
-from octavo.quant import dequantise
+from octavo.quant import F32, WeightTensor, dequantise
 from octavo_cpu import refinement
 from octavo_cpu.binding import load
 from octavo_cpu.device import CpuDevice
@@ -236,6 +236,45 @@ def test_an_op_without_a_kernel_is_refused_by_name() -> None:
     g.output("logits", g.linear(g.take_rows(g.layer_norm(h, "norm", eps=1e-5)), "head", 8))
     with pytest.raises(UnsupportedFeature, match="layer_norm"):
         lower(g.build())
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_the_output_matrix_takes_a_bias(cap: float | None) -> None:
+    """In the logits that come out, and in the best that it keeps where only that is asked for."""
+    rng = np.random.default_rng(3)
+    table, head, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((9, 32), (37, 32), (37,)))
+    g = Builder("biased")
+    logits = g.linear(g.take_rows(g.embed("table", vocab=9, width=32)), "head", 37, bias=True)
+    g.output("logits", logits if cap is None else g.softcap(logits, cap))
+    graph = fuse(g.build())
+    stored = {"table.weight": table, "head.weight": head, "head.bias": bias * 4}
+    weights = {
+        name: WeightTensor(F32, array.shape, array.view(np.uint8).reshape(*array.shape[:-1], -1))
+        for name, array in stored.items()
+    }
+    device = CpuDevice(load(), lambda: MemoryReport(1 << 32, 1 << 32), Threads(2, (), 1))
+    layout = KVLayout(BLOCK, 0, 0, 0, "bf16")
+    executable = device.compile(graph, Bucket(), device.load(graph, weights, ignore), layout)
+    store = device.allocate_kv(layout, 1)
+    arrays = {
+        "tokens": np.arange(9, dtype=np.int32), "positions": np.arange(9, dtype=np.int32),
+        "query_starts": np.array([0, 9], np.int32), "context_lens": np.array([9], np.int32),
+        "slots": np.zeros((0, 9), np.int32), "block_tables": np.zeros((0, 1, 1), np.int32),
+        "sample_rows": np.arange(9, dtype=np.int32), "copies": NO_COPIES,
+    }  # fmt: skip
+    expected = table.astype(np.float64) @ head.T + stored["head.bias"]
+    expected = expected if cap is None else cap * np.tanh(expected / cap)
+    plain, greedy = (
+        executable.collect(
+            executable.submit(
+                StepInput(**arrays, sampling=SamplingBatch.plain(9, greedy=only_best), bucket=Bucket()), store
+            )
+        )
+        for only_best in (False, True)
+    )
+    assert plain.logits is not None and greedy.samples is not None
+    np.testing.assert_allclose(plain.logits, expected, rtol=1e-5, atol=1e-5)
+    assert np.array_equal(greedy.samples.tokens, plain.logits.argmax(1))
 
 
 def decoder() -> Graph:
