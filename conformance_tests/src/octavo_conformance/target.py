@@ -186,6 +186,12 @@ class Target:
             sum(r["seconds"] for r in steps),
         )
 
+    @contextmanager
+    def another(self) -> Iterator[Target]:
+        """The same platform in a process of its own."""
+        with self._worker.another() as worker:
+            yield Target(worker, self._check, self._seed, self._rank)
+
     def act(self, name: str, *, seconds: float | None = None, **arguments: Any) -> Any:
         """Do a named job in the worker; see `octavo_conformance.worker.actions`."""
         return self._worker.ask("act", name=name, arguments=arguments, seconds=seconds)

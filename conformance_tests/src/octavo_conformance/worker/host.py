@@ -51,6 +51,7 @@ class Worker:
         self, platform: str, *, mutant: str = "", timeout: float = 300.0, environment: Mapping[str, str] = {}
     ) -> None:
         self._timeout = timeout
+        self._made = (platform, mutant, environment)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "octavo_conformance.worker.serve"],
@@ -93,6 +94,11 @@ class Worker:
         if "broken" in answer:
             raise HarnessBroke(answer["broken"])
         return answer["ok"]
+
+    def another(self) -> Worker:
+        """One more process like this one."""
+        platform, mutant, environment = self._made
+        return Worker(platform, mutant=mutant, timeout=self._timeout, environment=environment)
 
     @property
     def alive(self) -> bool:
