@@ -46,7 +46,8 @@ class Step:
 
     ``copies`` are made first. With ``sampling`` the result is `Samples`, drawn as the engine would have them drawn; its
     rows are those of the step's logits. Keep such a step small: it must run whole (four rows of one token do,
-    everywhere). ``last`` asks for the logits of each row's last token only.
+    everywhere). ``last`` asks for the logits of each row's last token only. ``room`` takes the bucket that is so many
+    places after the cheapest one that covers the step (or the last there is), so that more of it is padding.
     """
 
     sequences: tuple[Seq, ...]
@@ -54,6 +55,7 @@ class Step:
     copies: tuple[tuple[int, int], ...] = ()
     sampling: SamplingBatch | None = None
     last: bool = False
+    room: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Piece:
     wanted: tuple[tuple[int, int], ...]
     into: tuple[int, ...]
     copies: tuple[tuple[int, int], ...] = ()
+    room: int = 0
 
 
 def schedule(step: Step, plan: Plan) -> list[Piece]:
@@ -107,7 +110,7 @@ def schedule(step: Step, plan: Plan) -> list[Piece]:
         for start in range(0, max(len(wanted), 1), most_samples):
             part = wanted[start : start + most_samples]
             copies = () if pieces else step.copies
-            pieces.append(Piece(tuple(batch), tuple(w for w, _ in part), tuple(i for _, i in part), copies))
+            pieces.append(Piece(tuple(batch), tuple(w for w, _ in part), tuple(i for _, i in part), copies, step.room))
     return pieces
 
 
@@ -181,13 +184,17 @@ def _allowed(step: Step, rows: Sequence[Row], plan: Plan) -> bool:
 
 
 def bucket_of(piece: Piece, plan: Plan) -> Bucket:
-    """The bucket that the engine would pick for a piece. Raises ValueError where there is none."""
+    """The bucket that the engine would pick for a piece, or one with more room. Raises ValueError where there is
+    none.
+    """
     tokens = sum(row.count for row in piece.rows)
     blocks = -(-max(row.start + row.count for row in piece.rows) // plan.block_size)
-    found = BucketSet(plan.limits.buckets).find(tokens, len(piece.rows), len(piece.wanted), blocks)
-    if found is None:
+    size = Bucket(tokens, len(piece.rows), len(piece.wanted), blocks)
+    found = BucketSet(plan.limits.buckets).find(*size) if not piece.room else None  # type: ignore[arg-type]
+    covering = [found] if found else [b for b in plan.limits.buckets.buckets() if b.covers(size)]
+    if not covering:
         raise ValueError(f"no bucket of the plan covers {tokens} tokens, {len(piece.rows)} rows and {blocks} blocks")
-    return found
+    return covering[min(piece.room, len(covering) - 1)]
 
 
 def arrays(step: Step, piece: Piece, plan: Plan, groups: int) -> StepInput:

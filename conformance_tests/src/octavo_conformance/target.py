@@ -16,7 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.graph import to_json
-from octavo.platform import Capabilities, KVLayout, ModelFacts, Plan, PlanRequest, Rank, Samples, Settings, Unsupported
+from octavo.platform import (
+    Bucket,
+    Capabilities,
+    KVLayout,
+    ModelFacts,
+    Plan,
+    PlanRequest,
+    Rank,
+    Samples,
+    Settings,
+    Unsupported,
+)
 from octavo_conformance import capability, suite_version
 from octavo_conformance.judge import floats
 from octavo_conformance.judge.rng import Rng
@@ -35,7 +46,9 @@ class Played:
     ``results`` has one entry per action: for a Step its logits float32 [tokens, V] (`Samples`, where the step has a
     sampling batch: from the device, its sampler, or the host's, as the engine would), for a ReadBlock the block, for a
     WriteBlock ``None``. ``changed`` names step inputs that the device wrote to, ``memory`` the (total, free) bytes
-    before load, after compile and after allocate_kv. ``seconds`` is the time in submit and collect.
+    before load, after compile and after allocate_kv. ``taken`` is the memory in use after each step: of the device, or
+    of the process on the host. ``buckets`` were compiled. ``seconds`` is the time in submit and collect. ``kept`` is
+    what the artifact store did, where one was given.
     """
 
     results: list[Any]
@@ -43,6 +56,24 @@ class Played:
     memory: tuple[tuple[int, int], ...]
     steps: int
     seconds: float
+    taken: tuple[int, ...] = ()
+    buckets: tuple[Bucket, ...] = ()
+    kept: Kept | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the artifact store of a device's life did: the artifacts that were opened, in order, each with its key, its
+    id, its file (``None`` where it was in memory only) and whether it was made; and the warnings that the store gave.
+    """
+
+    opened: list[dict[str, Any]]
+    warnings: list[str]
+
+    @property
+    def made(self) -> int:
+        """How many were made."""
+        return sum(entry["made"] for entry in self.opened)
 
 
 class Refused(Exception):
@@ -129,10 +160,13 @@ class Target:
         blocks: int | None = None,
         poison: bool = True,
         seconds: float | None = None,
+        keep: Mapping[str, Any] | None = None,
     ) -> Played:
         """One device's life: load the model, compile the buckets that the steps need, allocate ``blocks`` blocks (as
         many as the script names, if left out), run the actions in order, close. The pool begins as NaN, unless
         ``poison`` is off (for pools too large to be written).
+
+        ``keep`` says what the device's artifact store is (`octavo_conformance.worker.kept`); nothing is kept without.
 
         Steps are split as the platform's limits ask, and their logits put together again. Raises what
         `octavo_conformance.worker.host` raises, and `Refused`.
@@ -171,8 +205,12 @@ class Target:
             weights={name: values.weight_out(w) for name, w in model.weights.items()},
             buckets=[list(bucket) for bucket in buckets], layout=values.layout_out(layout),
             blocks=blocks or blocks_named(actions), poison=poison, actions=script, seconds=seconds,
+            keep=dict(keep) if keep is not None else None,
         )  # fmt: skip
+        kept = None if keep is None else Kept(**answer["kept"])
         raw = answer["results"]
+        if not raw and script:  # compiled for a target: nothing ran
+            return Played([], (), (), 0, 0.0, buckets=tuple(buckets), kept=kept)
         results = [
             _joined(action, pieces_of[index], raw[a:b]) if isinstance(action, Step) else raw[a]
             for index, (action, (a, b)) in enumerate(zip(actions, spans, strict=True))
@@ -184,6 +222,9 @@ class Target:
             tuple((m["total"], m["free"]) for m in answer["memory"]),
             len(steps),
             sum(r["seconds"] for r in steps),
+            tuple(r["taken"] for r in steps),
+            tuple(buckets),
+            kept,
         )
 
     @contextmanager
