@@ -72,9 +72,7 @@ def induction_model(t: Target, *, longest: int = 512) -> Model:
     x = p.rows("embed", _one_hot(width, {constant: 1.0}))
     asks, holds = aligned(spec, 1, longest)
     eye = np.arange(VOCAB)
-    maps = {
-        name: np.zeros((HEAD_DIM, width), np.float32) for name in ("0.q", "0.k", "0.v", "1.q", "1.k", "1.v")
-    }
+    maps = {name: np.zeros((HEAD_DIM, width), np.float32) for name in ("0.q", "0.k", "0.v", "1.q", "1.k", "1.v")}
     maps["0.q"][:, constant], maps["0.k"][:, constant] = asks, holds
     maps["0.v"][eye, eye] = 1
     maps["1.q"][eye, eye] = MATCH
@@ -117,9 +115,7 @@ def balance_model(t: Target, *, longest: int = 512, window: int | None = None) -
     for name, matrix in maps.items():
         p.weight(f"{name}.weight", matrix)
     q, k, v = (p.build.linear(x, name, HEAD_DIM) for name in maps)
-    out = p.build.attention(
-        q, k, v, layer=0, heads=1, kv_heads=1, head_dim=HEAD_DIM, scale=1.0, window=window
-    )
+    out = p.build.attention(q, k, v, layer=0, heads=1, kv_heads=1, head_dim=HEAD_DIM, scale=1.0, window=window)
     head = np.full((VOCAB, HEAD_DIM), 0.0, np.float32)
     head[2:, 1] = -4  # the constant: no other token has a chance
     head[1, 0], head[1, 1] = 1, 0.5 / longest

@@ -100,9 +100,7 @@ def decoder(t: Target, rng: Rng, format: str | None = None) -> Decoder:
         normed = b.rms_norm(x, at + "norm1", eps=EPS)
         q, k, v = (b.linear(normed, at + name, size) for name, size in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
         q, k = b.rope(q, k, rope)
-        mixed = b.attention(
-            q, k, v, layer=layer, heads=HEADS, kv_heads=KV_HEADS, head_dim=head_dim, scale=spec.scale
-        )
+        mixed = b.attention(q, k, v, layer=layer, heads=HEADS, kv_heads=KV_HEADS, head_dim=head_dim, scale=spec.scale)
         x = b.add(x, b.linear(mixed, at + "o", WIDTH))
         normed = b.rms_norm(x, at + "norm2", eps=EPS)
         gated = b.gated_activation(b.linear(normed, at + "gate", INNER), b.linear(normed, at + "up", INNER), "silu")

@@ -92,6 +92,8 @@ class Target:
         self._check = check
         self._seed = seed
         self._rank = rank or Rank()
+        self.mutant = worker.mutant
+        self.threads = self._rank.threads
         self.info: Mapping[str, Any] = worker.description["info"]
         self.capabilities: Capabilities = values.capabilities_in(worker.description["capabilities"])
         self.dtype: str = self.capabilities.dtypes[0]

@@ -71,6 +71,4 @@ def alike(
     name: str, t: Target, truth: Truth, first: npt.ArrayLike, second: npt.ArrayLike, rows: slice = slice(None)
 ) -> Verdict:
     """M for two runs over the tokens of ``rows``."""
-    return measure.metamorphic(
-        name, centred(first), centred(second), truth.exact[rows], truth.own[rows], t.dtype
-    )
+    return measure.metamorphic(name, centred(first), centred(second), truth.exact[rows], truth.own[rows], t.dtype)

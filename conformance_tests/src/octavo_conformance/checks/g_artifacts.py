@@ -128,7 +128,11 @@ def warm_no_compile(t: Target) -> Iterator[Verdict]:
             missing = error
         yield refusal.typed("nothing there, making forbidden", missing, "ArtifactMissing")
         yield measure.within("files after that", len(s.entries()), 0, 0)
-        for name, low, high, policy in (("first", 1, 1000, "use"), ("second", 0, 0, "use"), ("required", 0, 0, "require")):
+        for name, low, high, policy in (
+            ("first", 1, 1000, "use"),
+            ("second", 0, 0, "use"),
+            ("required", 0, 0, "require"),
+        ):
             found, kept = s.life(model, tokens, policy=policy)
             yield right(name, model, tokens, found)
             yield measure.within(f"{name}: made", kept.made, low, high)
@@ -161,7 +165,9 @@ def key_sensitivity(t: Target) -> Iterator[Verdict]:
             yield measure.within(f"{field}: keys tried", counts["asked"], 1, 10_000)
             yield measure.within(f"{field}: served all the same", counts["served"], 0, 0)
         stamps = {entry["key"]["compiler"] for entry in s.life(base, some(t))[1].opened}
-        yield measure.holds("compiler named", all(any(c.isdigit() for c in x) for x in stamps), f"with a version: {stamps}")
+        yield measure.holds(
+            "compiler named", all(any(c.isdigit() for c in x) for x in stamps), f"with a version: {stamps}"
+        )
 
 
 @art(
@@ -231,7 +237,9 @@ def atomic_publish(t: Target) -> Iterator[Verdict]:
 def concurrent_writers(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
         s.life(subject(t), some(t))
-        told = t.act("artifacts.race", source=str(s.folder), folder=str(s.root / "fresh"), told=str(s.root / "told"), count=8)
+        told = t.act(
+            "artifacts.race", source=str(s.folder), folder=str(s.root / "fresh"), told=str(s.root / "told"), count=8
+        )
         for what, amount in (("failed", 0), ("made", 1), ("contents", 1), ("files", 1)):
             yield measure.within(what, told[what], amount, amount)
 
@@ -383,8 +391,8 @@ def full_disk(t: Target) -> Iterator[Verdict]:
 
 @art(
     "eviction_safe", ("X0", "C"), ("M37.evict",),
-    """What is in use MUST stay when others make room: a device MUST serve on while its artifacts are to be deleted, and they
-    MUST be there after it; what nobody uses MUST go.""",
+    """Making room MUST not hurt who uses an artifact: a device MUST serve on when all that may be deleted is; what nobody uses
+    MUST go, and a store MUST stay within its limit.""",
 )  # fmt: skip
 def eviction_safe(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:

@@ -19,7 +19,7 @@ from octavo_conformance.judge import measure
 from octavo_conformance.probe import Model, Probe
 from octavo_conformance.steps import Action, Row, Seq, Step, WriteBlock, blocks_for, bucket_of, schedule
 from octavo_conformance.target import Target
-from octavo_conformance.trajectory import Truth, alike
+from octavo_conformance.trajectory import Truth, alike, centred
 from octavo_conformance.verdict import Verdict
 from octavo_conformance.worker import values
 from octavo_conformance.worker.host import CandidateRaised
@@ -100,9 +100,9 @@ def _positions(step: Step) -> list[int]:
 
 @check(
     "gph.every_bucket", level="G", module="GPH", since="1.0", requires=FULL_DECODER, grade="mandatory",
-    rules=("X0", "M"), kills=("M35",), cost=1.5,
-    spec="""The same rows MUST bring the same, whichever of the shapes that cover them they run in, and however much of it is
-    padding.""",
+    rules=("X0", "M", "R"), kills=("M35",), cost=1.5,
+    spec="""The same rows MUST bring the same, and what is right, whichever of the shapes that cover them they run in, and
+    however much of it is padding.""",
 )  # fmt: skip
 def every_bucket(t: Target) -> Iterator[Verdict]:
     length = t.block_size + 9
@@ -118,8 +118,9 @@ def every_bucket(t: Target) -> Iterator[Verdict]:
     for i, room in enumerate(rooms):
         found = best(np.concatenate(copies[2 * i : 2 * i + 2]))[DISTANCE:]
         yield measure.integers(f"room={room}: copies", found, back(tokens, range(DISTANCE, length)))
+        yield measure.budget(f"room={room}: logits", centred(whole[i]), truth.exact, truth.own, t.dtype)
         if i:
-            yield alike(f"room={room}: logits", t, truth, whole[i], whole[0])
+            yield alike(f"room={room}: as without", t, truth, whole[i], whole[0])
 
 
 @check(
@@ -156,7 +157,9 @@ def padding_inert(t: Target) -> Iterator[Verdict]:
             results = t.play(p.read(y), script).results
             brought.append([r for r in results if r is not None])
         for i, (poisoned, plain) in enumerate(zip(*brought, strict=True)):
-            name = f"{'attention' if attention else 'norm'}, {'decodes' if i % 2 else 'chunks'}, room={(0, 2, 5)[i // 2]}"
+            name = (
+                f"{'attention' if attention else 'norm'}, {'decodes' if i % 2 else 'chunks'}, room={(0, 2, 5)[i // 2]}"
+            )
             yield measure.bitwise(name, poisoned, plain)
 
 
@@ -189,9 +192,7 @@ def no_capture_of_host_values(t: Target) -> Iterator[Verdict]:
     size = t.block_size
     lengths = (2 * size, 2 * size)
     tables = blocks_for(lengths, size, t.rng("order").permutation(4))
-    seqs = tuple(
-        Seq(prompt(t, f"{i}", n), (table,)) for i, (n, table) in enumerate(zip(lengths, tables, strict=True))
-    )
+    seqs = tuple(Seq(prompt(t, f"{i}", n), (table,)) for i, (n, table) in enumerate(zip(lengths, tables, strict=True)))
     fill = [Step(seqs, (Row(i, 0, lengths[i]),)) for i in range(2)]
     at = size + 1 + t.rng("at").integers(0, size - 1, 80)  # all of two blocks: one shape
     decodes = [Step(seqs, (Row(i % 2, int(p), 1),)) for i, p in enumerate(at)]
@@ -201,7 +202,8 @@ def no_capture_of_host_values(t: Target) -> Iterator[Verdict]:
     both = [Step(seqs, (Row(0, int(p), 1), Row(1, int(q), 1))) for p, q in zip(at, at[::-1], strict=True)]
     results = t.play(copy_model(t, DISTANCE), [*fill, *both]).results[2:]
     expected_pairs = [
-        [seqs[0].tokens[int(p) - DISTANCE], seqs[1].tokens[int(q) - DISTANCE]] for p, q in zip(at, at[::-1], strict=True)
+        [seqs[0].tokens[int(p) - DISTANCE], seqs[1].tokens[int(q) - DISTANCE]]
+        for p, q in zip(at, at[::-1], strict=True)
     ]
     yield measure.integers("two rows", [best(logits) for logits in results], expected_pairs)
 
@@ -238,7 +240,9 @@ def pointer_stability(t: Target) -> Iterator[Verdict]:
 def capture_memory(t: Target) -> Iterator[Verdict]:
     size = t.block_size
     lengths = (size + 5, 3 * size, 40)
-    seqs = tuple(Seq(prompt(t, str(n), n), (table,)) for n, table in zip(lengths, blocks_for(lengths, size), strict=True))
+    seqs = tuple(
+        Seq(prompt(t, str(n), n), (table,)) for n, table in zip(lengths, blocks_for(lengths, size), strict=True)
+    )
     fill = [Step(seqs, (Row(i, 0, n),), last=True) for i, n in enumerate(lengths)]
     some = [Step(seqs, tuple(Row(i, lengths[i] - 1, 1) for i in rows)) for rows in ((0,), (0, 1), (0, 1, 2), (2,))]
     with t.another() as fresh:  # a process in which no other check has left room
@@ -250,13 +254,15 @@ def capture_memory(t: Target) -> Iterator[Verdict]:
 
 @check(
     "gph.bucket_interleave", level="G", module="GPH", since="1.0", requires=DECODER, grade="mandatory", rules=("X0",),
-    kills=("M34.edge",), cost=1.0,
+    kills=("M34.switch",), cost=1.0,
     spec="""Steps of different shapes MUST bring the same one shape after another and in any mixed order.""",
 )  # fmt: skip
 def bucket_interleave(t: Target) -> Iterator[Verdict]:
     size = t.block_size
     lengths = (size + 6, 2 * size + 9, 3 * size, 17, 33)
-    seqs = tuple(Seq(prompt(t, str(n), n), (table,)) for n, table in zip(lengths, blocks_for(lengths, size), strict=True))
+    seqs = tuple(
+        Seq(prompt(t, str(n), n), (table,)) for n, table in zip(lengths, blocks_for(lengths, size), strict=True)
+    )
     fill = [Step(seqs, (Row(i, 0, n),)) for i, n in enumerate(lengths)]
     kinds = [Step(seqs, (Row(i, lengths[i] - n, n),)) for i in range(5) for n in (1, 3, 11)]
     kinds += [Step(seqs, tuple(Row(i, lengths[i] - 1, 1) for i in range(n))) for n in (2, 3, 5)]
@@ -290,7 +296,9 @@ def recompile_bound(t: Target) -> Iterator[Verdict]:
     traced = engines.trace(t, model, requests, blocks=BLOCKS, context=context)
     yield measure.within("compiled or packed while serving", traced.late, 0, 0)
     found = [token for r in requests for token in traced.tokens[r.id]]
-    yield measure.integers("tokens", found, [token for r in requests for token in copied(r.prompt, DISTANCE, r.max_tokens)])
+    yield measure.integers(
+        "tokens", found, [token for r in requests for token in copied(r.prompt, DISTANCE, r.max_tokens)]
+    )
     shapes = len(np.unique(traced.shapes, axis=0))
     yield measure.within("shapes of steps", shapes, 5, len(traced.shapes))
 
@@ -341,7 +349,15 @@ def lower_unsupported_op(t: Target) -> Iterator[Verdict]:
         own = Probe(t, feature)
         q = own.rows("x", t.stored(t.rng("x").normal(16, 64)))
         y = own.build.attention(
-            q, q, q, layer=0, heads=1, kv_heads=1, head_dim=64, scale=0.125, **features[feature]  # type: ignore[arg-type]
+            q,
+            q,
+            q,
+            layer=0,
+            heads=1,
+            kv_heads=1,
+            head_dim=64,
+            scale=0.125,
+            **features[feature],  # type: ignore[arg-type]
         )
         model = own.read(y)
         yield refusal.typed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from octavo_conformance import constructed, engines, numeric
+from octavo_conformance import constructed, engines, numeric, plain
 from octavo_conformance.check import check
 from octavo_conformance.engines import EVERY, Request, copied, copy_model
 from octavo_conformance.judge import measure, quant
@@ -103,7 +103,7 @@ def _along(t: Target, format: str | None, lengths: Sequence[int]) -> Iterator[Ve
     traced = engines.trace(t, decoder.model, requests, blocks=BLOCKS)
     for request in requests:
         truth, found = Truth(t, decoder, request.prompt), traced.scored[request.id]
-        yield from distributions(request.id, t, truth, found, slice(0, len(request.prompt) - 1))
+        yield from distributions(request.id, t, truth, found, slice(0, -1))
 
 
 @check(
@@ -163,7 +163,8 @@ def stop_conditions(t: Target) -> Iterator[Verdict]:
         "min_tokens reached before the stop id": ({"stop_token_ids": [right[4]], "min_tokens": 4}, right[:5], "stop"),
     }
     requests = [
-        Request(name, tuple(given), count, at=i, params=dict(params)) for i, (name, (params, *_)) in enumerate(cases.items())
+        Request(name, tuple(given), count, at=i, params=dict(params))
+        for i, (name, (params, *_)) in enumerate(cases.items())
     ]
     traced = engines.trace(t, copy_model(t, distance), requests, blocks=BLOCKS, eos=[right[7]])
     for name, (_, tokens, reason) in cases.items():
@@ -187,7 +188,9 @@ def max_len_edge(t: Target) -> Iterator[Verdict]:
     full = [Request(f"{over} too many", prompt(t, "full", context + over), 1) for over in (0, 1, t.block_size)]
     traced = engines.trace(t, copy_model(t, distance), [*requests, *full], blocks=BLOCKS, context=context)
     for request in requests:
-        yield measure.integers(request.id, traced.tokens[request.id], copied(request.prompt, distance, room[request.id]))
+        yield measure.integers(
+            request.id, traced.tokens[request.id], copied(request.prompt, distance, room[request.id])
+        )
         said = traced.finished[request.id]
         yield measure.holds(f"{request.id}, reason", said == "length", f"it ended for {said}")
     for request in full:
@@ -246,3 +249,22 @@ def restart_same(t: Target) -> Iterator[Verdict]:
             if first is not None:
                 yield alike(f"{name}: logprobs", t, truth, found, first, slice(0, -1))
             first = found if first is None else first
+
+
+@check(
+    "eng.plain_process", level="L5", module="ENG", since="1.0", requires=FULL_DECODER, grade="mandatory",
+    rules=("R", "X0", "C"), kills=("M51",), cost=2.0,
+    spec="""A platform MUST be as right in a process that shows nothing of this suite, neither among its modules nor its
+    arguments, as it is under test.""",
+)  # fmt: skip
+def plain_process(t: Target) -> Iterator[Verdict]:
+    distance = 31
+    requests = [Request(f"prompt={n}", prompt(t, str(n), n), 20) for n in (40, 2 * t.block_size + 1, 75)]
+    served = plain.serve(t, copy_model(t, distance), requests, blocks=BLOCKS)
+    for request in requests:
+        right = copied(request.prompt, distance, 20)
+        yield measure.integers(request.id, served.tokens[request.id], right)
+    decoder = numeric.decoder(t, t.rng("weights"))
+    scored = Request("scored", prompt(t, "scored", 60), 1, params={"prompt_logprobs": engines.VOCAB})
+    found = plain.serve(t, decoder.model, [scored], blocks=BLOCKS).scored["scored"]
+    yield from distributions("scored", t, Truth(t, decoder, scored.prompt), found, slice(0, -1))

@@ -78,12 +78,12 @@ def batch_invariance(t: Target) -> Iterator[Verdict]:
 )  # fmt: skip
 def prefix_cache_invariance(t: Target) -> Iterator[Verdict]:
     size = t.block_size
-    distance = size + 7
+    distance = 23
     model, shared = copy_model(t, distance), prompt(t, "shared", 4 * size + 5)
     requests = [Request(f"r{i}", shared, 16, at=40 * i) for i in range(4)]
     requests.append(Request("other end", (*shared[: 3 * size], *prompt(t, "end", 30)), 16, at=160))
-    # The same second block and on, after another first one: attention reads back into it.
-    moved = (*prompt(t, "begin", size), *shared[size : 2 * size])
+    # Blocks of the same tokens in another order: their keys were turned by other positions.
+    moved = (*shared[size : 2 * size], *shared[:size])
     requests += [Request(f"other beginning {i}", (*moved, *shared[:3]), 16, at=200 + 40 * i) for i in range(2)]
     for caching in (False, True):
         traced = engines.trace(t, model, requests, blocks=BLOCKS, context=8 * size + 64, prefix_caching=caching)
@@ -96,7 +96,7 @@ def prefix_cache_invariance(t: Target) -> Iterator[Verdict]:
 
 @check(
     "eng.prefix_partial_block", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
-    rules=("X0", "C"), kills=("M09",), cost=1.0,
+    rules=("X0", "C"), kills=("M09.partial",), cost=1.0,
     spec="""Prompts that share all but a part of a block, a whole number of blocks, or one token more MUST each make their
     own tokens, and only whole blocks MUST count as found; samples that fork within a block MUST not write into one
     another's.""",
@@ -107,10 +107,13 @@ def prefix_partial_block(t: Target) -> Iterator[Verdict]:
     lengths = (size - 1, size, size + 1, 2 * size - 1, 2 * size, 2 * size + 1, 3 * size, 3 * size + 1)
     requests = [Request("first", shared, 12)]
     requests += [
-        Request(f"{n} shared", (*shared[:n], *prompt(t, f"end {n}", 25)), 12, at=40 + 20 * i) for i, n in enumerate(lengths)
+        Request(f"{n} shared", (*shared[:n], *prompt(t, f"end {n}", 25)), 12, at=40 + 20 * i)
+        for i, n in enumerate(lengths)
     ]
     requests += [Request(f"whole {n}", shared[:n], 12, at=240 + 20 * i) for i, n in enumerate(lengths) if n > distance]
-    forks = [Request(f"forks {n}", prompt(t, f"forks {n}", n), 9, at=420, params={"n": 3}) for n in (size + 5, 2 * size)]
+    forks = [
+        Request(f"forks {n}", prompt(t, f"forks {n}", n), 9, at=420, params={"n": 3}) for n in (size + 5, 2 * size)
+    ]
     traced = engines.trace(t, copy_model(t, distance), [*requests, *forks], blocks=BLOCKS)
     for request in requests:
         right = copied(request.prompt, distance, 12)
@@ -135,14 +138,14 @@ def prefix_partial_block(t: Target) -> Iterator[Verdict]:
 )  # fmt: skip
 def history_invariance(t: Target) -> Iterator[Verdict]:
     size = t.block_size
-    distance = size + 3
+    distance = 18
     again = prompt(t, "again", 3 * size + 9)
     requests = [Request("before", again, 16)]
     for i in range(200):
-        own = prompt(t, str(i), size)
-        # Half of them hold whole blocks of the request's, behind other beginnings.
-        end = again[size : 2 * size] if i % 2 else prompt(t, f"{i} too", 5)
-        requests.append(Request(f"other {i}", (*own, *end, *own[:5]), 1 + i % 2, episode=1 + i // 50, at=i % 50 // 4))
+        # Half of them hold whole blocks of the request's, in another order.
+        own = (*again[size : 2 * size], *again[:size]) if i % 2 else prompt(t, str(i), size + 9)
+        end = prompt(t, f"{i} too", 5)
+        requests.append(Request(f"other {i}", (*own, *end), 1 + i % 2, episode=1 + i // 50, at=i % 50 // 4))
     requests += [Request(f"after {i}", again, 16, episode=5 + i) for i in range(2)]
     traced = engines.trace(t, copy_model(t, distance), requests, blocks=6 * 12)
     for request in requests:

@@ -71,7 +71,7 @@ _ENGINES = (
 
 @check(
     "eng.schedule_fuzz", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
-    rules=("X0", "C"), kills=("M48", "M09"), cost=6.0,
+    rules=("X0", "C"), kills=("M48",), cost=6.0,
     spec="""Two hundred random traces of arrivals, lengths, shared beginnings, samples and aborts, on engines with room to
     spare, small steps, a pool that is too small, and no prefix cache, MUST give every request the tokens that it gets
     alone.""",

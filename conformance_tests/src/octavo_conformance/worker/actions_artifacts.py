@@ -33,7 +33,8 @@ from octavo_conformance.worker.candidate import candidate
 @action("compile ahead")
 def ahead(platform: Platform, arguments: Mapping[str, Any]) -> None:
     """`octavo compile` of a model that does not exist: what it refuses, it refuses before."""
-    with candidate("compile_ahead"):
+    known = mock.patch("octavo.engine.ahead.select_compiler", lambda platforms, name: platform)
+    with known, candidate("compile_ahead"):
         config = EngineConfig(model="no-such-model", platform=platform.info.name)
         compile_ahead(config, Path("no-such-folder"), arguments["target"], lambda what, done, total: None)
 
@@ -153,7 +154,7 @@ FLIPS: Mapping[str, Callable[[ArtifactKey], Any]] = {
     "platform": lambda k: k.platform + "x",
     "device": lambda k: k.device + "x",
     "compiler": lambda k: k.compiler + "x",
-    "graph": lambda k: k.graph[:-1] + ("0" if k.graph[-1] != "0" else "1"),
+    "graph": lambda k: k.graph + "0",
     "dialect": lambda k: k.dialect + "1",
     "formats": lambda k: (*k.formats, "other"),
     "bucket": lambda k: Bucket(*((n or 0) + 1 for n in k.bucket or (0,) * 4)),
@@ -194,7 +195,7 @@ def rewrite(platform: Platform, arguments: Mapping[str, Any]) -> None:
     or, if ``renamed``, under its new one.
     """
     folder = Path(arguments["folder"])
-    for key, build in _contents(str(folder)):
+    for old, (key, build) in zip(files.entries(folder), _contents(str(folder)), strict=True):
         field = arguments["field"]
         other = replace(key, **{field: FLIPS[field](key)}) if field else key
         temporary = folder / "rewritten"
@@ -205,7 +206,6 @@ def rewrite(platform: Platform, arguments: Mapping[str, Any]) -> None:
             writer.finish(other)
         finally:
             os.close(descriptor)
-        old = files.entry_path(folder, key.id)
         old.unlink()
         temporary.replace(files.entry_path(folder, other.id) if arguments["renamed"] else old)
 

@@ -51,7 +51,8 @@ class Worker:
         self, platform: str, *, mutant: str = "", timeout: float = 300.0, environment: Mapping[str, str] = {}
     ) -> None:
         self._timeout = timeout
-        self._made = (platform, mutant, environment)
+        self.mutant = mutant
+        self._made = (platform, environment)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "octavo_conformance.worker.serve"],
@@ -97,8 +98,8 @@ class Worker:
 
     def another(self) -> Worker:
         """One more process like this one."""
-        platform, mutant, environment = self._made
-        return Worker(platform, mutant=mutant, timeout=self._timeout, environment=environment)
+        platform, environment = self._made
+        return Worker(platform, mutant=self.mutant, timeout=self._timeout, environment=environment)
 
     @property
     def alive(self) -> bool:
