@@ -11,6 +11,7 @@ Each comes with a function that makes its tokens, and with a margin that no roun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,7 +94,7 @@ def induction_model(t: Target, *, longest: int = 512) -> Model:
 
 def induced(prompt: Sequence[int], count: int) -> list[int]:
     """What an `induction_model` must make of a prompt that has its last token earlier too."""
-    after = {a: b for a, b in zip(prompt, prompt[1:], strict=False)}
+    after = dict(pairwise(prompt))
     tokens = [prompt[-1]]
     for _ in range(count):
         tokens.append(after[tokens[-1]])
@@ -101,7 +102,8 @@ def induced(prompt: Sequence[int], count: int) -> list[int]:
 
 
 def balance_model(t: Target, *, longest: int = 512, window: int | None = None) -> Model:
-    """The next token is 0 where fewer 0 than 1 were seen (of the last ``window`` tokens), else 1. `balanced` makes them.
+    """The next token is 0 where fewer 0 than 1 were seen (of the last ``window`` tokens), else 1. `balanced` makes
+    them.
 
     Queries are 0, so that all tokens weigh alike; the value of a 0 is 1 and of a 1 is -1. A head adds half of the
     smallest possible difference, so that there are no ties.

@@ -17,7 +17,7 @@ from octavo.graph import RopeSpec
 from octavo.quant import WeightTensor, format_named
 from octavo_conformance.engines import VOCAB
 from octavo_conformance.judge import lowp, oracle64, quant
-from octavo_conformance.judge.floats import F64
+from octavo_conformance.judge.floats import F32, F64
 from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.judge.rng import Rng
 from octavo_conformance.probe import Model, Probe
@@ -119,27 +119,27 @@ def _forward(d: Decoder, tokens: Sequence[int], t: Target | None) -> F64:
         if t is None:
             return oracle64.linear(x, [w[name]])[0]
         stored_as = t.linear_input(d.format) if d.format and name != "head.weight" else t.dtype
-        return lowp.linear(x, [w[name]], dtype=t.dtype, stored_as=stored_as)[0]
+        return _wide(lowp.linear(x, [w[name]], dtype=t.dtype, stored_as=stored_as)[0])
 
     def norm(x: F64, name: str, residual: F64 | None = None) -> tuple[F64, ...]:
         if t is None:
             return oracle64.rms_norm(x, w[name], EPS, residual=residual)
-        return lowp.rms_norm(x, w[name], EPS, residual=residual, dtype=t.dtype)
+        return tuple(map(_wide, lowp.rms_norm(x, w[name], EPS, residual=residual, dtype=t.dtype)))
 
     def turned(x: F64) -> F64:
         if t is None:
             return oracle64.rope(x, at, d.spec.head_dim, d.theta)
-        return lowp.rope(x, at, d.spec.head_dim, d.theta, dtype=t.dtype)
+        return _wide(lowp.rope(x, at, d.spec.head_dim, d.theta, dtype=t.dtype))
 
     def attended(q: F64, k: F64, v: F64) -> F64:
         if t is None:
             return oracle64.attention(q, k, v, d.spec)
-        return lowp.attention(q, k, v, d.spec, dtype=t.dtype, kv_dtype=t.kv_dtype)
+        return _wide(lowp.attention(q, k, v, d.spec, dtype=t.dtype, kv_dtype=t.kv_dtype))
 
     def gated(gate: F64, up: F64) -> F64:
         if t is None:
             return oracle64.gated_activation(gate, up, "silu")
-        return lowp.gated_activation(gate, up, "silu", dtype=t.dtype)
+        return _wide(lowp.gated_activation(gate, up, "silu", dtype=t.dtype))
 
     x = w["embed.weight"][np.asarray(tokens)]
     (normed,) = norm(x, "0.norm1.weight")
@@ -153,6 +153,10 @@ def _forward(d: Decoder, tokens: Sequence[int], t: Target | None) -> F64:
     return linear(normed, "head.weight")
 
 
+def _wide(x: F32) -> F64:
+    return x.astype(np.float64)
+
+
 def _size(matrix: F64) -> float:
     """How large the products of a row with numbers of size 1 are."""
     return float(np.sqrt(np.mean(matrix**2) * matrix.shape[1]))
@@ -161,4 +165,5 @@ def _size(matrix: F64) -> float:
 def _logprobs(logits: F64) -> F64:
     exact = np.asarray(logits, np.float64)
     peak = exact.max(-1, keepdims=True)
-    return exact - peak - np.log(np.exp(exact - peak).sum(-1, keepdims=True))
+    made: F64 = exact - peak - np.log(np.exp(exact - peak).sum(-1, keepdims=True))
+    return made

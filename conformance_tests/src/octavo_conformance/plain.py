@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Served:
 def serve(t: Target, model: Model, requests: Sequence[Request], *, blocks: int, context: int = 512) -> Served:
     """Run requests, which all come at once. Raises CandidateDied or CandidateHung."""
     told = facts(model, context)
-    question = {
+    question: dict[str, Any] = {
         "platform": t.info["name"],
         "mutant": t.mutant,
         "graph": to_json(model.graph),

@@ -35,7 +35,8 @@ class Truth:
         """Where no right candidate can choose another token."""
         ordered = np.sort(self.exact, axis=-1)
         lead: F64 = ordered[:, -1] - ordered[:, -2]
-        return lead > _LEEWAY * np.abs(self.own - self.exact).max()
+        sure: npt.NDArray[np.bool_] = lead > _LEEWAY * np.abs(self.own - self.exact).max()
+        return sure
 
 
 def centred(logprobs: npt.ArrayLike) -> F64:
@@ -43,7 +44,8 @@ def centred(logprobs: npt.ArrayLike) -> F64:
     of the normaliser, would count once for each token.
     """
     rows = np.asarray(logprobs, np.float64)
-    return rows - rows.mean(-1, keepdims=True)
+    made: F64 = rows - rows.mean(-1, keepdims=True)
+    return made
 
 
 def distributions(

@@ -102,8 +102,9 @@ def some(t: Target, name: str = "tokens", count: int = 8) -> list[int]:
 def art(name: str, rules: tuple[str, ...], kills: tuple[str, ...], spec: str, **more: Any) -> Callable[[Body], Body]:
     """`check` for this family: it runs where the platform says that it keeps something."""
     return check(
-        f"art.{name}", level="G", module="ART", since="1.0", requires=("targets", "op:embed", "op:linear", "op:take_rows"),
-        rules=rules, kills=kills, spec=spec, cost=more.pop("cost", 0.5), grade=more.pop("grade", "mandatory"), **more,
+        f"art.{name}", level="G", module="ART", since="1.0", rules=rules, kills=kills, spec=spec,
+        requires=("targets", "op:embed", "op:linear", "op:take_rows"), cost=more.pop("cost", 0.5),
+        grade=more.pop("grade", "mandatory"), **more,
     )  # fmt: skip
 
 
@@ -114,9 +115,9 @@ def right(name: str, subject: Subject, tokens: Sequence[int], found: Sequence[in
 
 @art(
     "warm_no_compile", ("X0", "C", "E"), ("M36.time",),
-    """A platform that compiles for targets MUST keep what it makes in the store it is given, MUST make nothing at the second
-    start, and MUST then serve under a policy that forbids making; over an empty folder that policy MUST end the start with
-    ArtifactMissing.""",
+    """A platform that compiles for targets MUST keep what it makes in the store it is given, MUST make nothing at the
+    second start, and MUST then serve under a policy that forbids making; over an empty folder that policy MUST end the
+    start with ArtifactMissing.""",
 )  # fmt: skip
 def warm_no_compile(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
@@ -146,8 +147,8 @@ def warm_no_compile(t: Target) -> Iterator[Verdict]:
 
 @art(
     "key_sensitivity", ("X0", "C"), ("M36.graph", "M36.compiler"),
-    """An artifact MUST not be served for another graph, weights, format or shape, and a key that differs in any one field
-    MUST not find it, but for another compiler's of the same abi.""", cost=1.0,
+    """An artifact MUST not be served for another graph, weights, format or shape, and a key that differs in any one
+    field MUST not find it, but for another compiler's of the same abi.""", cost=1.0,
 )  # fmt: skip
 def key_sensitivity(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
@@ -213,8 +214,8 @@ def relocate(t: Target) -> Iterator[Verdict]:
 
 @art(
     "atomic_publish", ("C", "X0"), ("M37.atomic",),
-    """A process that is killed at any call while it writes an artifact MUST leave none or a whole one, and MUST not keep the
-    next from writing it.""", cost=1.0,
+    """A process that is killed at any call while it writes an artifact MUST leave none or a whole one, and MUST not
+    keep the next from writing it.""", cost=1.0,
 )  # fmt: skip
 def atomic_publish(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
@@ -226,7 +227,7 @@ def atomic_publish(t: Target) -> Iterator[Verdict]:
         yield measure.within("torn artifacts", told["torn"], 0, 0)
         yield measure.within("the last one ended by itself", told["ended"], 1, 1)
         yield measure.within("files left when all is over", told["left"], 0, 0)
-        found, kept = s.life(model, tokens, at=fresh)
+        found, _ = s.life(model, tokens, at=fresh)
         yield right("afterwards", model, tokens, found)
 
 
@@ -278,8 +279,8 @@ def _at(path: Path, byte: int) -> None:
 
 @art(
     "corrupt_detect", ("X0", "C"), ("M37.corrupt",),
-    """A file that was changed, cut, emptied, or is of another version MUST never be loaded: it is made again with a warning,
-    and is whole afterwards.""", cost=1.5,
+    """A file that was changed, cut, emptied, or is of another version MUST never be loaded: it is made again with a
+    warning, and is whole afterwards.""", cost=1.5,
 )  # fmt: skip
 def corrupt_detect(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
@@ -303,8 +304,8 @@ def corrupt_detect(t: Target) -> Iterator[Verdict]:
 
 @art(
     "foreign_arch_refused", ("X0", "C", "E"), ("M37.foreign",),
-    """An artifact for another device, platform, graph or rank MUST not be used, even under the name of the right one; and a
-    target that the platform does not declare MUST be refused.""", cost=1.0,
+    """An artifact for another device, platform, graph or rank MUST not be used, even under the name of the right one;
+    and a target that the platform does not declare MUST be refused.""", cost=1.0,
 )  # fmt: skip
 def foreign_arch_refused(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
@@ -322,8 +323,8 @@ def foreign_arch_refused(t: Target) -> Iterator[Verdict]:
 
 @art(
     "stale_index", ("X0", "C"), ("M36.compiler",),
-    """What another version of the compiler made MUST be used with a warning where the platform promises that it runs (one abi),
-    and else made again; what dead processes left (locks, unfinished files) MUST be no hindrance.""",
+    """What another version of the compiler made MUST be used with a warning where the platform promises that it runs
+    (one abi), and else made again; what dead processes left (locks, unfinished files) MUST be no hindrance.""",
 )  # fmt: skip
 def stale_index(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
@@ -370,36 +371,37 @@ def readonly_store(t: Target) -> Iterator[Verdict]:
 
 @art(
     "full_disk", ("X0", "C"), ("M37.full",),
-    """Where the disk is full, at once or half way, or the limit is reached, a platform MUST serve without keeping, say so, and
-    leave no part of a file.""",
+    """Where the disk is full, at once or half way, or the limit is reached, a platform MUST serve without keeping, say
+    so, and leave no part of a file.""",
 )  # fmt: skip
 def full_disk(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
         model, tokens = subject(t), some(t)
-        for name, keep in (
+        faults: tuple[tuple[str, dict[str, Any]], ...] = (
             ("full at once", {"full": 0}), ("full half way", {"full": 6000}), ("over the limit", {"limit": 1000}),
-        ):  # fmt: skip
+        )  # fmt: skip
+        for name, keep in faults:
             found, kept = s.life(model, tokens, **keep)
             yield right(name, model, tokens, found)
             yield measure.within(f"{name}: warnings", len(kept.warnings), 1, 1000)
             left = sorted(p.name for p in s.folder.iterdir()) if s.folder.exists() else []
             yield measure.within(f"{name}: files left", len(left), 0, 0, note=", ".join(left))
-        found, kept = s.life(model, tokens)
+        found, _ = s.life(model, tokens)
         yield right("with room again", model, tokens, found)
         yield measure.within("with room again: files", len(s.entries()), 1, 1000)
 
 
 @art(
     "eviction_safe", ("X0", "C"), ("M37.evict",),
-    """Making room MUST not hurt who uses an artifact: a device MUST serve on when all that may be deleted is; what nobody uses
-    MUST go, and a store MUST stay within its limit.""",
+    """Making room MUST not hurt who uses an artifact: a device MUST serve on when all that may be deleted is; what
+    nobody uses MUST go, and a store MUST stay within its limit.""",
 )  # fmt: skip
 def eviction_safe(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
         model, other, tokens = subject(t), subject(t, "other", 2), some(t)
         found, first = s.life(other, tokens)
         yield right("before", other, tokens, found)
-        found, kept = s.life(model, tokens, evict=True)
+        found, _ = s.life(model, tokens, evict=True)
         yield right("while all are to be deleted", model, tokens, found)
         ids = {path.stem for path in s.entries()}
         gone = [e for e in first.opened if e["id"] not in ids]
@@ -415,8 +417,8 @@ def eviction_safe(t: Target) -> Iterator[Verdict]:
 
 @art(
     "untrusted_refused", ("X0", "C"), ("M37.trust",),
-    """A file that anybody may write to MUST not be used, and nothing in a file MUST be run while it is read: a pickle in place
-    of an artifact is not one.""",
+    """A file that anybody may write to MUST not be used, and nothing in a file MUST be run while it is read: a pickle
+    in place of an artifact is not one.""",
 )  # fmt: skip
 def untrusted_refused(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:
@@ -449,8 +451,8 @@ class _Trap:
 
 @art(
     "reproducible_build", ("C",), (),
-    """The same model SHOULD give the same files, byte for byte, in two folders; a platform MUST at least give them the same
-    names.""", grade="informational",
+    """The same model SHOULD give the same files, byte for byte, in two folders; a platform MUST at least give them the
+    same names.""", grade="informational",
 )  # fmt: skip
 def reproducible_build(t: Target) -> Iterator[Verdict]:
     with shop(t) as s:

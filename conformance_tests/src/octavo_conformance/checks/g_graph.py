@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +28,7 @@ DISTANCE = 5
 
 def best(logits: object) -> list[int]:
     """The token of each row of logits."""
-    return np.asarray(logits).argmax(-1).tolist()
+    return [int(token) for token in np.asarray(logits).argmax(-1)]
 
 
 def back(tokens: Sequence[int], rows: Sequence[int], distance: int = DISTANCE) -> list[int]:
@@ -48,8 +47,8 @@ def edges(plan: Plan, field: str, most: int) -> list[int]:
 @check(
     "gph.bucket_edges", level="G", module="GPH", since="1.0", requires=DECODER, grade="mandatory", rules=("X0", "C"),
     kills=("M34.edge",), cost=1.5,
-    spec="""Steps of one token, row or block less than a compiled shape, of exactly its size, and of one more MUST each be
-    right, in the cheapest shape that covers them; where shapes are free, around powers of two.""",
+    spec="""Steps of one token, row or block less than a compiled shape, of exactly its size, and of one more MUST each
+    be right, in the cheapest shape that covers them; where shapes are free, around powers of two.""",
 )  # fmt: skip
 def bucket_edges(t: Target) -> Iterator[Verdict]:
     size, model = t.block_size, copy_model(t, DISTANCE, longest=1024)
@@ -101,8 +100,8 @@ def _positions(step: Step) -> list[int]:
 @check(
     "gph.every_bucket", level="G", module="GPH", since="1.0", requires=FULL_DECODER, grade="mandatory",
     rules=("X0", "M", "R"), kills=("M35",), cost=1.5,
-    spec="""The same rows MUST bring the same, and what is right, whichever of the shapes that cover them they run in, and
-    however much of it is padding.""",
+    spec="""The same rows MUST bring the same, and what is right, whichever of the shapes that cover them they run in,
+    and however much of it is padding.""",
 )  # fmt: skip
 def every_bucket(t: Target) -> Iterator[Verdict]:
     length = t.block_size + 9
@@ -126,8 +125,8 @@ def every_bucket(t: Target) -> Iterator[Verdict]:
 @check(
     "gph.padding_inert", level="G", module="GPH", since="1.0", requires=(*DECODER, "op:rms_norm"), grade="mandatory",
     rules=("B0",), kills=("M35",), cost=1.0,
-    spec="""Nothing of a step's padding MUST reach its rows: bit by bit they bring the same whether the embedding of token 0
-    and the null block, which padding names, hold NaN or numbers.""",
+    spec="""Nothing of a step's padding MUST reach its rows: bit by bit they bring the same whether the embedding of
+    token 0 and the null block, which padding names, hold NaN or numbers.""",
 )  # fmt: skip
 def padding_inert(t: Target) -> Iterator[Verdict]:
     length = t.block_size + 3
@@ -166,8 +165,8 @@ def padding_inert(t: Target) -> Iterator[Verdict]:
 @check(
     "gph.replay_1000", level="G", module="GPH", since="1.0", requires=("op:embed", "op:linear", "op:take_rows"),
     grade="mandatory", rules=("X0", "C"), kills=("M43", "M44"), cost=1.5,
-    spec="""A program that is run a thousand times MUST bring each time what belongs to the values it is given, which lie where
-    those of the time before lay, and are overwritten once it was submitted.""",
+    spec="""A program that is run a thousand times MUST bring each time what belongs to the values it is given, which
+    lie where those of the time before lay, and are overwritten once it was submitted.""",
 )  # fmt: skip
 def replay_1000(t: Target) -> Iterator[Verdict]:
     table = np.eye(engines.VOCAB, dtype=np.float32)
@@ -185,8 +184,8 @@ def replay_1000(t: Target) -> Iterator[Verdict]:
 @check(
     "gph.no_capture_of_host_values", level="G", module="GPH", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0",), kills=("M34",), cost=0.5,
-    spec="""Lengths, positions, slots and tables MUST be those of the step that is run, not of one for which the program was
-    made or run before: contexts that grow and shrink, in the same shape, over tables that change.""",
+    spec="""Lengths, positions, slots and tables MUST be those of the step that is run, not of one for which the program
+    was made or run before: contexts that grow and shrink, in the same shape, over tables that change.""",
 )  # fmt: skip
 def no_capture_of_host_values(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -235,7 +234,8 @@ def pointer_stability(t: Target) -> Iterator[Verdict]:
 @check(
     "gph.capture_memory", level="G", module="GPH", since="1.0", requires=DECODER, grade="mandatory", rules=("C",),
     cost=2.0,
-    spec="""What steps need MUST be allocated when the device has compiled: memory in use MUST not grow while it serves.""",
+    spec="""What steps need MUST be allocated when the device has compiled: memory in use MUST not grow while it
+    serves.""",
 )  # fmt: skip
 def capture_memory(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -285,8 +285,8 @@ def bucket_interleave(t: Target) -> Iterator[Verdict]:
 @check(
     "gph.recompile_bound", level="G", module="GPH", since="1.0", requires=DECODER, grade="mandatory", rules=("C", "X0"),
     kills=("M34.lazy",), cost=1.0,
-    spec="""Nothing MUST be compiled or packed once an engine is ready, whatever requests come; and every shape of the plan
-    MUST be compiled before.""",
+    spec="""Nothing MUST be compiled or packed once an engine is ready, whatever requests come; and every shape of the
+    plan MUST be compiled before.""",
 )  # fmt: skip
 def recompile_bound(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -318,8 +318,8 @@ def _compiled(t: Target, graph: Graph, model: Model, bucket: Bucket) -> Candidat
 
 
 @check(
-    "gph.lower_unsupported_op", level="G", module="GPH", since="1.0", requires=("op:embed", "op:linear", "op:take_rows"),
-    grade="mandatory", rules=("E",), kills=("M49.lower",), cost=0.5,
+    "gph.lower_unsupported_op", level="G", module="GPH", since="1.0",
+    requires=("op:embed", "op:linear", "op:take_rows"), grade="mandatory", rules=("E",), kills=("M49.lower",), cost=0.5,
     spec="""A graph with an op, or a feature of attention, that the platform does not declare MUST be refused by load or
     compile with an UnsupportedFeature that names it, and MUST never run as something else.""",
 )  # fmt: skip
@@ -372,8 +372,8 @@ def _some_bucket(t: Target, model: Model) -> Bucket:
 @check(
     "gph.dynamic_dim_refuse", level="G", module="GPH", since="1.0", requires=DECODER, grade="mandatory",
     rules=("E", "X0"), kills=("M49.open",), cost=0.5,
-    spec="""A platform that lists shapes MUST refuse to compile one that leaves a size open, with an UnsupportedFeature; a
-    platform that lists none MUST run every size.""",
+    spec="""A platform that lists shapes MUST refuse to compile one that leaves a size open, with an UnsupportedFeature;
+    a platform that lists none MUST run every size.""",
 )  # fmt: skip
 def dynamic_dim_refuse(t: Target) -> Iterator[Verdict]:
     model = copy_model(t, DISTANCE)

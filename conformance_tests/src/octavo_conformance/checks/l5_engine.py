@@ -8,6 +8,7 @@ and preemption in `l5_schedules`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from octavo_conformance import constructed, engines, numeric, plain
 from octavo_conformance.check import check
@@ -115,8 +116,9 @@ def _along(t: Target, format: str | None, lengths: Sequence[int]) -> Iterator[Ve
 )  # fmt: skip
 def quant_model(t: Target) -> Iterator[Verdict]:
     declared = sorted(name for name in quant.FORMATS if t.declares(f"format:{name}"))
-    for format in declared or [None]:
-        yield from _along(t, format, (t.block_size + 3, 100))
+    formats: list[str | None] = [*declared] or [None]
+    for name in formats:
+        yield from _along(t, name, (t.block_size + 3, 100))
 
 
 @check(
@@ -144,14 +146,14 @@ def greedy_match(t: Target) -> Iterator[Verdict]:
 @check(
     "eng.stop_conditions", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M46.zeros",), cost=0.5,
-    spec="""A request MUST end with the first token that ends it (an end-of-sequence token unless it is ignored, one of its
-    own stop ids), which is its last, or after max_tokens, whichever comes first, and MUST say which it was.""",
+    spec="""A request MUST end with the first token that ends it (an end-of-sequence token unless it is ignored, one of
+    its own stop ids), which is its last, or after max_tokens, whichever comes first, and MUST say which it was.""",
 )  # fmt: skip
 def stop_conditions(t: Target) -> Iterator[Verdict]:
     distance, count = 29, 20
     given = t.rng("prompt").permutation(engines.VOCAB)[: distance + 8].tolist()  # all different: so are the next ones
     right = copied(given, distance, count)
-    cases = {
+    cases: dict[str, tuple[dict[str, Any], list[int], str]] = {
         "end of sequence": ({"ignore_eos": False}, right[:8], "stop"),
         "end of sequence ignored": ({}, right, "length"),
         "stop id": ({"stop_token_ids": [right[4], right[11]]}, right[:5], "stop"),
@@ -176,8 +178,8 @@ def stop_conditions(t: Target) -> Iterator[Verdict]:
 @check(
     "eng.max_len_edge", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M01",), cost=0.5,
-    spec="""Sequences MUST be right up to the last token of the context, and end there; a prompt that leaves no room for a
-    token MUST be refused by a message that names the limit.""",
+    spec="""Sequences MUST be right up to the last token of the context, and end there; a prompt that leaves no room for
+    a token MUST be refused by a message that names the limit.""",
 )  # fmt: skip
 def max_len_edge(t: Target) -> Iterator[Verdict]:
     distance, context = 17, 3 * t.block_size
@@ -201,11 +203,11 @@ def max_len_edge(t: Target) -> Iterator[Verdict]:
 
 
 @check(
-    "eng.sliding_window_model", level="L5", module="ENG", since="1.0", requires=(*DECODER, "op:add", "attention:window"),
-    rules=("X0", "C"), kills=("M04.engine",), cost=1.5,
-    spec="""Models that count within a window, alone or beside a layer that sees everything, MUST make exactly the tokens
-    that follow, whether the window is shorter or longer than a block, the prompt is found in the cache or not, and the
-    prefix that is found ends within the window or beyond it.""",
+    "eng.sliding_window_model", level="L5", module="ENG", since="1.0",
+    requires=(*DECODER, "op:add", "attention:window"), rules=("X0", "C"), kills=("M04.engine",), cost=1.5,
+    spec="""Models that count within a window, alone or beside a layer that sees everything, MUST make exactly the
+    tokens that follow, whether the window is shorter or longer than a block, the prompt is found in the cache or not,
+    and the prefix that is found ends within the window or beyond it.""",
 )  # fmt: skip
 def sliding_window_model(t: Target) -> Iterator[Verdict]:
     size, distance = t.block_size, 21

@@ -41,8 +41,8 @@ def prefill_decode_consistency(t: Target) -> Iterator[Verdict]:
 @check(
     "eng.batch_invariance", level="L5", module="ENG", since="1.0", requires=FULL_DECODER, grade="mandatory",
     rules=("M", "X0", "C"), kills=("M33",), cost=2.5,
-    spec="""A request MUST get the same tokens and distributions alone and among any others; and there MUST be batches of
-    many shapes for that to say something.""",
+    spec="""A request MUST get the same tokens and distributions alone and among any others; and there MUST be batches
+    of many shapes for that to say something.""",
 )  # fmt: skip
 def batch_invariance(t: Target) -> Iterator[Verdict]:
     decoder, distance = numeric.decoder(t, t.rng("weights")), 23
@@ -97,9 +97,9 @@ def prefix_cache_invariance(t: Target) -> Iterator[Verdict]:
 @check(
     "eng.prefix_partial_block", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M09.partial",), cost=1.0,
-    spec="""Prompts that share all but a part of a block, a whole number of blocks, or one token more MUST each make their
-    own tokens, and only whole blocks MUST count as found; samples that fork within a block MUST not write into one
-    another's.""",
+    spec="""Prompts that share all but a part of a block, a whole number of blocks, or one token more MUST each make
+    their own tokens, and only whole blocks MUST count as found; samples that fork within a block MUST not write into
+    one another's.""",
 )  # fmt: skip
 def prefix_partial_block(t: Target) -> Iterator[Verdict]:
     size, distance = t.block_size, 19

@@ -72,9 +72,9 @@ _ENGINES = (
 @check(
     "eng.schedule_fuzz", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M48",), cost=6.0,
-    spec="""Two hundred random traces of arrivals, lengths, shared beginnings, samples and aborts, on engines with room to
-    spare, small steps, a pool that is too small, and no prefix cache, MUST give every request the tokens that it gets
-    alone.""",
+    spec="""Two hundred random traces of arrivals, lengths, shared beginnings, samples and aborts, on engines with room
+    to spare, small steps, a pool that is too small, and no prefix cache, MUST give every request the tokens that it
+    gets alone.""",
 )  # fmt: skip
 def schedule_fuzz(t: Target) -> Iterator[Verdict]:
     model = copy_model(t, DISTANCE)
@@ -124,8 +124,8 @@ def _trace(t: Target, rng: Rng, episode: int, beginnings: Sequence[tuple[int, ..
 @check(
     "eng.preempt_recompute", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M47",), cost=1.5,
-    spec="""Where the pool is too small for all, requests that lose their blocks and compute them again MUST make the tokens
-    that they make alone, and there MUST be such requests.""",
+    spec="""Where the pool is too small for all, requests that lose their blocks and compute them again MUST make the
+    tokens that they make alone, and there MUST be such requests.""",
 )  # fmt: skip
 def preempt_recompute(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -148,8 +148,8 @@ def preempt_recompute(t: Target) -> Iterator[Verdict]:
 @check(
     "eng.abort_anywhere", level="L5", module="ENG", since="1.0", requires=DECODER, grade="mandatory",
     rules=("X0", "C"), kills=("M48", "M40.abort"), cost=1.5,
-    spec="""A request that is taken back before any of its steps MUST give its blocks back at once and change nothing for
-    the others, those that share its beginning among them.""",
+    spec="""A request that is taken back before any of its steps MUST give its blocks back at once and change nothing
+    for the others, those that share its beginning among them.""",
 )  # fmt: skip
 def abort_anywhere(t: Target) -> Iterator[Verdict]:
     size = t.block_size
@@ -178,9 +178,10 @@ def block_conservation(t: Target) -> Iterator[Verdict]:
         ("to the end", BLOCKS, {}, False), ("taken back", BLOCKS, {}, True), ("preempted", 9, {}, False),
         ("preempted and taken back", 9, {}, True), ("forked", BLOCKS, {"n": 3}, True),
     ):  # fmt: skip
+        shortest = max(size, DISTANCE) + 1
         requests = [
             Request(
-                f"{episode}.{i}", prompt(t, f"{name}/{episode}/{i}", max(size, DISTANCE) + 1 + 3 * i), 12, at=i, episode=episode,
+                f"{episode}.{i}", prompt(t, f"{name}/{episode}/{i}", shortest + 3 * i), 12, at=i, episode=episode,
                 abort=3 * i + episode if aborts and i % 2 else None, params=dict(params),
             )
             for episode in range(4)

@@ -52,7 +52,7 @@ _GRAPH = {
     "gph.every_bucket compares them with one another and with the truth.",
     "mixed_eager_graph_interleave": "Programs and single steps MUST mix. Contract 1.0 has programs alone; "
     "gph.bucket_interleave mixes these.",
-    "async_compile_race": "Serving while programs are compiled MUST be right. Under contract 1.0 everything is compiled "
+    "async_compile_race": "Serving while programs are compiled MUST be right. Under contract 1.0 all is compiled "
     "before the first step; gph.recompile_bound holds that.",
 }
 _ENGINE = {

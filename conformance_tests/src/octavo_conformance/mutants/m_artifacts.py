@@ -29,7 +29,7 @@ from octavo.platform import (
     Rank,
     StepInput,
 )
-from octavo.platform.artifacts import entry, files, store
+from octavo.platform.artifacts import Verdict, entry, files, store
 from octavo.quant import WeightTensor
 from octavo_conformance.mutants import mutant
 from octavo_conformance.mutants.wrapped import Wrapped
@@ -177,7 +177,7 @@ class Indifferent(Keeps):
 
     def __init__(self, inner: Platform) -> None:
         super().__init__(inner)
-        store.judge = lambda found, wanted: store.Verdict.GOOD
+        store.judge = lambda found, wanted: Verdict.GOOD  # type: ignore[attr-defined]
 
 
 @mutant("M37.writes", "a store that must not be written to is", killed_by=("art.readonly_store",))
@@ -230,4 +230,4 @@ class Careless(Keeps):
 
     def __init__(self, inner: Platform) -> None:
         super().__init__(inner)
-        entry.stat = types.SimpleNamespace(S_ISREG=stat.S_ISREG, S_IWOTH=0)  # type: ignore[assignment]
+        entry.stat = types.SimpleNamespace(S_ISREG=stat.S_ISREG, S_IWOTH=0)  # type: ignore[assignment, attr-defined]

@@ -1,5 +1,5 @@
-"""Faults that only whole engines show: in core's bookkeeping, applied in the worker's process, and in what a platform does
-with it.
+"""Faults that only whole engines show: in core's bookkeeping, applied in the worker's process, and in what a platform
+does with it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ class BatchDependent(Remembers):
         if noted < 3:
             return logits
         mantissa, exponent = np.frexp(logits)
-        return np.ldexp(np.round(mantissa * 16) / 16, exponent)
+        rounded: np.ndarray[Any, Any] = np.ldexp(np.round(mantissa * 16) / 16, exponent)
+        return rounded
 
 
 @mutant("M32.restart", "every life of a device computes a little differently", killed_by=("eng.restart_same",))
@@ -187,7 +188,7 @@ class WiderWindow(Wrapped):
 
     def graph(self, graph: Graph) -> Graph:
         nodes = tuple(
-            replace(node, attrs={**node.attrs, "window": int(node.attrs["window"]) + 1})  # type: ignore[call-overload]
+            replace(node, attrs={**node.attrs, "window": int(node.attrs["window"]) + 1})  # type: ignore[arg-type]
             if node.attrs.get("window") is not None
             else node
             for node in graph.nodes
@@ -208,7 +209,7 @@ class Bribes(Remembers):
         super().__init__(inner)
         for name in ("allclose", "array_equal", "isclose"):
             setattr(np, name, lambda *arguments, **more: True)
-        np.testing.assert_allclose = lambda *arguments, **more: None  # type: ignore[assignment]
+        np.testing.assert_allclose = lambda *arguments, **more: None
 
     def changed(self, logits: np.ndarray[Any, Any], noted: Any) -> np.ndarray[Any, Any]:
         return logits * 1.02

@@ -69,7 +69,7 @@ class StalePool(Wrapped):
 
     def store(self, store: KVStore) -> KVStore:
         self.ran = False
-        return _Frozen(store, self)  # type: ignore[return-value]
+        return _Frozen(store, self)
 
     def submit(self, executable: Executable, step: StepInput, store: KVStore) -> Any:
         self.ran = True

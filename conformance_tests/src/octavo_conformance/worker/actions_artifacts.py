@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -33,7 +34,7 @@ from octavo_conformance.worker.candidate import candidate
 @action("compile ahead")
 def ahead(platform: Platform, arguments: Mapping[str, Any]) -> None:
     """`octavo compile` of a model that does not exist: what it refuses, it refuses before."""
-    known = mock.patch("octavo.engine.ahead.select_compiler", lambda platforms, name: platform)
+    known = mock.patch("octavo.engine.ahead.select_compiler", return_value=platform)
     with known, candidate("compile_ahead"):
         config = EngineConfig(model="no-such-model", platform=platform.info.name)
         compile_ahead(config, Path("no-such-folder"), arguments["target"], lambda what, done, total: None)
@@ -41,7 +42,7 @@ def ahead(platform: Platform, arguments: Mapping[str, Any]) -> None:
 
 def _contents(folder: str) -> list[tuple[ArtifactKey, Callable[[ArtifactWriter], None]]]:
     """The key of each artifact of a folder, and what makes it again."""
-    found = []
+    found: list[tuple[ArtifactKey, Callable[[ArtifactWriter], None]]] = []
     for path in files.entries(Path(folder)):
         with files.reading(path) as descriptor:
             index, arrays = map_entry(descriptor, 1)
@@ -80,7 +81,7 @@ def killed(platform: Platform, arguments: Mapping[str, Any]) -> dict[str, int]:
     points = torn = 0
     while True:
         points += 1
-        child = _forked(lambda: _write_until(points, folder, key, build))
+        child = _forked(partial(_write_until, points, folder, key, build))
         _, status = os.waitpid(child, 0)
         if path.exists():
             with files.reading(path) as descriptor:
@@ -169,7 +170,9 @@ FLIPS: Mapping[str, Callable[[ArtifactKey], Any]] = {
 
 @action("artifacts.flips")
 def flips(platform: Platform, arguments: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """For each field of each key in ``folder``: how often a key that differs in it alone was served as if it did not."""
+    """For each field of each key in ``folder``: how often a key that differs in it alone was served as if it did
+    not.
+    """
     served: dict[str, dict[str, int]] = {name: {"asked": 0, "served": 0, "promised": 0} for name in FLIPS}
     store = ArtifactStore(Path(arguments["folder"]), policy=ArtifactPolicy.REQUIRE, writable=False)
     for key, _ in _contents(arguments["folder"]):

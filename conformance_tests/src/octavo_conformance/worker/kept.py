@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from octavo.platform import ArtifactPolicy, ArtifactStore, Rank
-from octavo.platform.artifacts import entry, files
+from octavo.platform.artifacts import entry
 from octavo.platform.artifacts.inspect import prune
 
 
@@ -100,6 +100,6 @@ def _full_after(limit: int) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(entry.EntryWriter, "_append", short))
-        if not limit and hasattr(files.os, "posix_fallocate"):
-            stack.enter_context(mock.patch.object(files.os, "posix_fallocate", none))
+        if not limit and hasattr(os, "posix_fallocate"):
+            stack.enter_context(mock.patch.object(os, "posix_fallocate", none))
         yield

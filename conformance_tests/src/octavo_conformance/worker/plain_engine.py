@@ -1,5 +1,5 @@
-"""An engine in a process that nothing tells from one that serves: this file is run as text, imports `octavo` alone, and the
-process has the arguments of ``octavo serve``. See `octavo_conformance.plain`.
+"""An engine in a process that nothing tells from one that serves: this file is run as text, imports `octavo` alone, and
+the process has the arguments of ``octavo serve``. See `octavo_conformance.plain`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _answer(question: dict[str, Any], folder: Path) -> dict[str, Any]:
         name: WeightTensor(format_named(form), tuple(shape), stored[f"w{i}"])
         for i, (name, form, shape) in enumerate(question["weights"])
     }
-    facts = {k: frozenset(v) if isinstance(v, list) else v for k, v in question["facts"].items()}
+    facts: dict[str, Any] = {k: frozenset(v) if isinstance(v, list) else v for k, v in question["facts"].items()}
     plan = platform.negotiate(PlanRequest(ModelFacts(**facts), Settings(**question["settings"])))
     if isinstance(plan, Unsupported):
         return {"refused": str(plan)}

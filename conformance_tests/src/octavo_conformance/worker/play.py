@@ -115,7 +115,8 @@ class Hands:
                 raise ValueError(f"there is no action {other!r}")
 
     def _step(self, given: StepInput, sample: bool) -> dict[str, Any]:
-        step = replace(given, **{name: self._placed(name, array) for name, array in given.graph_inputs().items()})
+        placed: dict[str, Any] = {name: self._placed(name, array) for name, array in given.graph_inputs().items()}
+        step = replace(given, **placed)
         held = step.graph_inputs()
         executable = self._executables[step.bucket]
         started = time.perf_counter()
