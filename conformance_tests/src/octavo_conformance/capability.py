@@ -9,19 +9,20 @@ block_size:32          tokens per KV block
 head_dim:80            a head size
 ranks:2                devices that one model spans
 sampling               executables that sample
+targets                compiling, or packing, where no device is
 """
 
 from __future__ import annotations
 
 from octavo.platform import Capabilities
 
-KINDS = ("op", "attention", "format", "dtype", "kv", "block_size", "head_dim", "ranks", "sampling")
+KINDS = ("op", "attention", "format", "dtype", "kv", "block_size", "head_dim", "ranks", "sampling", "targets")
 
 
 def split(token: str) -> tuple[str, str]:
     """("op", "rms_norm") of "op:rms_norm". Raises ValueError for a kind that there is not."""
     kind, _, value = token.partition(":")
-    if kind not in KINDS or (kind != "sampling" and not value):
+    if kind not in KINDS or (kind not in ("sampling", "targets") and not value):
         raise ValueError(f"there is no capability {token!r}; kinds are {', '.join(KINDS)}")
     return kind, value
 
@@ -46,6 +47,8 @@ def declares(capabilities: Capabilities, token: str) -> bool:
             return capabilities.head_dims is None or int(value) in capabilities.head_dims
         case "ranks":
             return capabilities.ranks >= int(value)
+        case "targets":
+            return bool(capabilities.targets)
         case _:
             return capabilities.sampling
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from octavo.graph import RopeSpec, to_json
 from octavo.graph.ir import Graph
 from octavo.platform import PlanRequest, Settings, Unsupported
+from octavo_conformance.judge.floats import F32
 from octavo_conformance.probe import Model, Probe
 from octavo_conformance.target import Refused, facts
 from octavo_conformance.worker import values
@@ -26,13 +28,18 @@ if TYPE_CHECKING:
 
 VOCAB = 64
 """Tokens of the constructed models, 0 … 63; none of them ends a sequence."""
+EVERY = {"logprobs": VOCAB, "prompt_logprobs": VOCAB}
+"""Parameters of a request that wants the whole distribution everywhere."""
 MARGIN = 30.0
 """Least distance between the score of the position that is copied and any other's: a softmax share of e^-30."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request of a script: added before step ``at``, taken back before step ``abort`` if that is set."""
+    """One request of a script: added before step ``at``, taken back before step ``abort`` if that is set.
+
+    Steps are counted within an ``episode``; the next one begins when the engine has nothing left to do.
+    """
 
     id: str
     prompt: tuple[int, ...]
@@ -40,23 +47,35 @@ class Request:
     at: int = 0
     abort: int | None = None
     params: dict[str, Any] = field(default_factory=dict)
+    episode: int = 0
 
 
 @dataclass(frozen=True)
 class Traced:
-    """What an engine did: tokens, logprobs, reason of the end and error by request; cached prompt tokens; steps taken;
-    preemptions; blocks held at the end, and steps after which held and free blocks did not add up.
+    """What an engine did: tokens, logprobs, reason of the end and error by request (what was refused at once has
+    "refused" for a reason); cached prompt tokens; steps taken; preemptions; blocks held at the end and at the end of
+    each episode, and steps after which held and free blocks did not add up.
+
+    ``drawn`` and ``scored`` are the logprobs of all tokens, [tokens, vocabulary], at each token made and at each token
+    of the prompt but the first, where a request asked for them (`EVERY`); NaN for what was not told. ``shapes`` has a
+    row for each step that ran: its rows, its tokens, the longest chunk. ``late`` counts what was compiled or packed
+    after the engine was ready. Forks of request r are called r:1, r:2, …
     """
 
     tokens: dict[str, list[int]]
     logprobs: dict[str, list[float]]
+    drawn: dict[str, F32]
+    scored: dict[str, F32]
     finished: dict[str, str]
     errors: dict[str, str]
     cached: dict[str, int]
     steps: int
     preemptions: int
     used_blocks: int
+    held: list[int]
     unbalanced_steps: int
+    shapes: npt.NDArray[np.int32]
+    late: int
     block_size: int
     buckets: int
 
@@ -67,7 +86,7 @@ def copy_model(t: Target, distance: int, *, longest: int = 512, head_dim: int = 
     ``longest`` is the context up to which the margin holds. Raises ValueError where the frequencies cannot give it.
     """
     spec = RopeSpec(head_dim, theta=4.0 * longest)
-    query, key = _aligned(spec, distance, longest)
+    query, key = aligned(spec, distance, longest)
     width = VOCAB + 16  # one-hot token, a constant 1, padding to a multiple of 16
     table = np.zeros((VOCAB, width), np.float32)
     table[np.arange(VOCAB), np.arange(VOCAB)] = 1
@@ -87,7 +106,7 @@ def copy_model(t: Target, distance: int, *, longest: int = 512, head_dim: int = 
     return p.logits(p.build.take_rows(out), head)
 
 
-def _aligned(spec: RopeSpec, distance: int, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def aligned(spec: RopeSpec, distance: int, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """A query and a key that agree best where the key stands ``distance`` before the query.
 
     All pairs point along their first axis in the key; in the query each is turned by its own angle of ``distance``, so
@@ -125,7 +144,7 @@ def vocabulary(graph: Graph) -> int:
 def trace(
     t: Target, model: Model, requests: Sequence[Request], *, blocks: int, context: int = 512, rows: int | None = None,
     budget: int | None = None, block_size: int | None = None, prefix_caching: bool = True, seed: int = 0,
-    most_steps: int = 20_000,
+    eos: Sequence[int] = (), most_steps: int = 20_000,
 ) -> Traced:  # fmt: skip
     """Run requests through an engine of ``blocks`` KV blocks. ``rows`` and ``budget`` bound a step (max_num_seqs,
     max_num_batched_tokens; the platform's choice if left out). Greedy unless a request's params say otherwise.
@@ -134,20 +153,25 @@ def trace(
         dtype=model.graph.dtype, block_size=block_size, max_model_len=context, max_num_seqs=rows,
         max_num_batched_tokens=budget,
     )  # fmt: skip
-    script: list[dict[str, Any]] = []
-    for request in requests:
-        params = {"temperature": 0.0, "max_tokens": request.max_tokens, "ignore_eos": True, **request.params}
-        script.append(
-            {"do": "add", "at": request.at, "id": request.id, "prompt": list(request.prompt), "params": params}
-        )
-        if request.abort is not None:
-            script.append({"do": "abort", "at": request.abort, "id": request.id})
     answer = t.ask_engine(
-        graph=to_json(model.graph), weights={name: values.weight_out(w) for name, w in model.weights.items()},
-        request=values.request_out(PlanRequest(facts(model, context), settings)), blocks=blocks,
-        prefix_caching=prefix_caching, vocab=vocabulary(model.graph), eos=[], seed=seed, script=script,
-        most_steps=most_steps,
+        **question(model, requests, PlanRequest(facts(model, context), settings), blocks=blocks),
+        prefix_caching=prefix_caching, eos=list(eos), seed=seed, most_steps=most_steps,
     )  # fmt: skip
     if "refused" in answer:
         raise Refused(Unsupported(**answer["refused"]))
     return Traced(**answer)
+
+
+def question(model: Model, requests: Sequence[Request], request: PlanRequest, *, blocks: int) -> dict[str, Any]:
+    """What an engine's worker is asked of a model and a script, whatever else it is asked."""
+    script: list[dict[str, Any]] = []
+    for r in requests:
+        params = {"temperature": 0.0, "max_tokens": r.max_tokens, "ignore_eos": True, **r.params}
+        when = {"episode": r.episode, "id": r.id}
+        script.append({"do": "add", "at": r.at, "prompt": list(r.prompt), "params": params, **when})
+        if r.abort is not None:
+            script.append({"do": "abort", "at": r.abort, **when})
+    return {
+        "graph": to_json(model.graph), "weights": {name: values.weight_out(w) for name, w in model.weights.items()},
+        "request": values.request_out(request), "blocks": blocks, "vocab": vocabulary(model.graph), "script": script,
+    }  # fmt: skip

@@ -20,7 +20,19 @@ RULE = "E"
 def refusals(t: Target, tokens: tuple[str, ...]) -> Iterator[Verdict]:
     """For each capability that is not declared: a model that needs it is refused, and the refusal names it."""
     for token in tokens:
+        if token == "targets":  # which core refuses for the platform: no model and no setting asks for it
+            yield typed(token, ahead(t, None), "UnsupportedFeature", "compiling without a device", str(t.info["name"]))
+            continue
         yield refused(token, t.negotiate(asking_for(t, token)), capability.split(token)[1])
+
+
+def ahead(t: Target, target: str | None) -> CandidateRaised | None:
+    """What `octavo compile` says, for a target or the usual one, before it looks at a model."""
+    try:
+        t.act("compile ahead", target=target)
+    except CandidateRaised as error:
+        return error
+    return None
 
 
 def asking_for(t: Target, token: str) -> PlanRequest:

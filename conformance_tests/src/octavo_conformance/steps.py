@@ -48,7 +48,8 @@ class Step:
     rows are those of the step's logits. Keep such a step small: it must run whole (four rows of one token do,
     everywhere). ``last`` asks for the logits of each row's last token only. ``padding`` tokens follow the live ones, or
     as many as the bucket has room for. ``tail`` is the block that table entries beyond a row's context name: those of
-    blocks that core has given the row for later.
+    blocks that core has given the row for later. ``room`` takes the bucket that is so many places after the cheapest
+    one that covers the step (or the last there is), so that more of it is padding.
     """
 
     sequences: tuple[Seq, ...]
@@ -58,6 +59,7 @@ class Step:
     last: bool = False
     padding: int = 0
     tail: int = 0
+    room: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Piece:
     wanted: tuple[tuple[int, int], ...]
     into: tuple[int, ...]
     copies: tuple[tuple[int, int], ...] = ()
+    room: int = 0
 
 
 def schedule(step: Step, plan: Plan) -> list[Piece]:
@@ -119,7 +122,7 @@ def schedule(step: Step, plan: Plan) -> list[Piece]:
         for start in range(0, max(len(wanted), 1), most_samples):
             part = wanted[start : start + most_samples]
             copies = () if pieces else step.copies
-            pieces.append(Piece(tuple(batch), tuple(w for w, _ in part), tuple(i for _, i in part), copies))
+            pieces.append(Piece(tuple(batch), tuple(w for w, _ in part), tuple(i for _, i in part), copies, step.room))
     return pieces
 
 
@@ -193,13 +196,17 @@ def _allowed(step: Step, rows: Sequence[Row], plan: Plan) -> bool:
 
 
 def bucket_of(piece: Piece, plan: Plan) -> Bucket:
-    """The bucket that the engine would pick for a piece. Raises ValueError where there is none."""
+    """The bucket that the engine would pick for a piece, or one with more room. Raises ValueError where there is
+    none.
+    """
     tokens = sum(row.count for row in piece.rows)
     blocks = -(-max(row.start + row.count for row in piece.rows) // plan.block_size)
-    found = BucketSet(plan.limits.buckets).find(tokens, len(piece.rows), len(piece.wanted), blocks)
-    if found is None:
+    size = Bucket(tokens, len(piece.rows), len(piece.wanted), blocks)
+    found = BucketSet(plan.limits.buckets).find(*size) if not piece.room else None  # type: ignore[arg-type]
+    covering = [found] if found else [b for b in plan.limits.buckets.buckets() if b.covers(size)]
+    if not covering:
         raise ValueError(f"no bucket of the plan covers {tokens} tokens, {len(piece.rows)} rows and {blocks} blocks")
-    return found
+    return covering[min(piece.room, len(covering) - 1)]
 
 
 def arrays(step: Step, piece: Piece, plan: Plan, groups: int) -> StepInput:

@@ -16,7 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.graph import to_json
-from octavo.platform import Capabilities, KVLayout, ModelFacts, Plan, PlanRequest, Rank, Samples, Settings, Unsupported
+from octavo.platform import (
+    Bucket,
+    Capabilities,
+    KVLayout,
+    ModelFacts,
+    Plan,
+    PlanRequest,
+    Rank,
+    Samples,
+    Settings,
+    Unsupported,
+)
 from octavo_conformance import capability, suite_version
 from octavo_conformance.judge import floats
 from octavo_conformance.judge.rng import Rng
@@ -35,8 +46,9 @@ class Played:
     ``results`` has one entry per action: for a Step its logits float32 [tokens, V] (`Samples`, where the step has a
     sampling batch: from the device, its sampler, or the host's, as the engine would), for a ReadBlock the block, for a
     WriteBlock ``None``. ``changed`` names step inputs that the device wrote to, ``memory`` the (total, free) bytes
-    before load, after compile and after allocate_kv, ``block_bytes`` what the device says that a block takes.
-    ``seconds`` is the time in submit and collect.
+    before load, after compile and after allocate_kv, ``block_bytes`` what the device says that a block takes. ``taken``
+    is the memory in use after each step: of the device, or of the process on the host. ``buckets`` were compiled.
+    ``seconds`` is the time in submit and collect. ``kept`` is what the artifact store did, where one was given.
     """
 
     results: list[Any]
@@ -45,6 +57,9 @@ class Played:
     steps: int
     seconds: float
     block_bytes: int = 0
+    taken: tuple[int, ...] = ()
+    buckets: tuple[Bucket, ...] = ()
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +82,21 @@ class Script:
         ]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What the artifact store of a device's life did: the artifacts that were opened, in order, each with its key, its
+    id, its file (``None`` where it was in memory only) and whether it was made; and the warnings that the store gave.
+    """
+
+    opened: list[dict[str, Any]]
+    warnings: list[str]
+
+    @property
+    def made(self) -> int:
+        """How many were made."""
+        return sum(entry["made"] for entry in self.opened)
+
+
 class Refused(Exception):
     """`negotiate` refused what a check asked for. Uncaught it fails the check: what it requires was declared."""
 
@@ -83,6 +113,8 @@ class Target:
         self._check = check
         self._seed = seed
         self._rank = rank or Rank()
+        self.mutant = worker.mutant
+        self.threads = self._rank.threads
         self.info: Mapping[str, Any] = worker.description["info"]
         self.probe: Mapping[str, Any] = worker.description["probe"]
         self.capabilities: Capabilities = values.capabilities_in(worker.description["capabilities"])
@@ -152,17 +184,24 @@ class Target:
         blocks: int | None = None,
         poison: bool = True,
         seconds: float | None = None,
+        keep: Mapping[str, Any] | None = None,
     ) -> Played:
         """One device's life: load the model, compile the buckets that the steps need, allocate ``blocks`` blocks (as
         many as the script names, if left out), run the actions in order, close. The pool begins as NaN, unless
         ``poison`` is off (for pools too large to be written).
 
+        ``keep`` says what the device's artifact store is (`octavo_conformance.worker.kept`); nothing is kept without.
+
         Steps are split as the platform's limits ask, and their logits put together again. Raises what
         `octavo_conformance.worker.host` raises, and `Refused`.
         """
         script = self.script(model, actions, block_size=block_size, kv_dtype=kv_dtype, blocks=blocks, poison=poison)
-        answer = self._worker.ask("play", **script.request, seconds=seconds)
-        raw = answer["results"]
+        keep = dict(keep) if keep is not None else None
+        answer = self._worker.ask("play", **{**script.request, "keep": keep}, seconds=seconds)
+        raw, kept = answer["results"], None if keep is None else Kept(**answer["kept"])
+        buckets = tuple(Bucket(*bucket) for bucket in script.request["buckets"])
+        if not raw and script.request["actions"]:  # compiled for a target: nothing ran
+            return Played([], (), (), 0, 0.0, buckets=buckets, kept=kept)
         steps = [r for r in raw if isinstance(r, dict)]
         return Played(
             script.results(raw),
@@ -171,6 +210,9 @@ class Target:
             len(steps),
             sum(r["seconds"] for r in steps),
             answer["block_bytes"],
+            tuple(r["taken"] for r in steps),
+            buckets,
+            kept,
         )
 
     def script(
@@ -213,7 +255,7 @@ class Target:
             "rank": values.rank_out(self._rank), "graph": to_json(graph),
             "weights": {name: values.weight_out(w) for name, w in model.weights.items()},
             "buckets": [list(bucket) for bucket in buckets], "layout": values.layout_out(layout),
-            "blocks": blocks or blocks_named(actions), "poison": poison, "actions": script,
+            "blocks": blocks or blocks_named(actions), "poison": poison, "actions": script, "keep": None,
         }  # fmt: skip
         return Script(request, actions, spans, pieces_of)
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from octavo.graph import to_json
 from octavo.platform import PlanRequest, Rank, Settings
 from octavo_conformance import engines
 from octavo_conformance.engines import Request, copied, copy_model
@@ -52,18 +51,9 @@ def asked(
     settings = Settings(
         dtype=model.graph.dtype, block_size=block_size or t.block_size, max_model_len=CONTEXT, max_num_seqs=rows or 8
     )
-    script: list[dict[str, Any]] = []
-    for r in requests:
-        params = {"temperature": 0.0, "max_tokens": r.max_tokens, "ignore_eos": True, **r.params}
-        script.append({"do": "add", "at": r.at, "id": r.id, "prompt": list(r.prompt), "params": params})
-        if r.abort is not None:
-            script.append({"do": "abort", "at": r.abort, "id": r.id})
     return {
-        "rank": values.rank_out(Rank()), "graph": to_json(model.graph),
-        "weights": {name: values.weight_out(w) for name, w in model.weights.items()},
-        "request": values.request_out(PlanRequest(facts(model, CONTEXT), settings)), "blocks": blocks,
-        "prefix_caching": True, "vocab": engines.vocabulary(model.graph), "eos": [], "seed": 0, "script": script,
-        "most_steps": 20_000,
+        **engines.question(model, requests, PlanRequest(facts(model, CONTEXT), settings), blocks=blocks),
+        "rank": values.rank_out(Rank()), "prefix_caching": True, "eos": [], "seed": 0, "most_steps": 20_000,
     }  # fmt: skip
 
 

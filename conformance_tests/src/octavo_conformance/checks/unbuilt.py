@@ -1,5 +1,5 @@
-"""Ids that are kept for what Octavo cannot do yet: several devices, experts, adapters; and for what its contract has no
-word for, with the reason.
+"""Ids that are kept for what Octavo cannot do yet (several devices, experts, adapters, draft models), or that mean
+nothing under this version of the contract, which has no word for them; with the reason.
 
 What the design's catalogue has for L1 and Q and the contract has not, so that no id is kept for it:
 
@@ -58,6 +58,30 @@ _LORA = {
     "load_while_running": "Loading an adapter MUST not change rows in flight.",
     "max_exceeded": "One adapter more than there is room for MUST be refused by a typed error.",
 }
+
+_GRAPH = {
+    "eager_equals_graph": "What runs step by step MUST be what a program brings. Contract 1.0 has programs alone; "
+    "gph.every_bucket compares them with one another and with the truth.",
+    "mixed_eager_graph_interleave": "Programs and single steps MUST mix. Contract 1.0 has programs alone; "
+    "gph.bucket_interleave mixes these.",
+    "async_compile_race": "Serving while programs are compiled MUST be right. Under contract 1.0 all is compiled "
+    "before the first step; gph.recompile_bound holds that.",
+}
+_ENGINE = {
+    "preempt_swap": (
+        "L5",
+        "Blocks that are moved to the host and back MUST hold what they held. The engine computes anew.",
+    ),
+    "spec_decode_equivalence": ("L5", "Greedy tokens with a draft model MUST be those without. There is none yet."),
+    "lora_isolation": ("LORA", "Requests with adapters MUST not change those without, nor one another."),
+    "tp_equivalence": ("D", "A model on several devices MUST make the tokens that it makes on one."),
+    "pp_equivalence": ("D", "A model in stages MUST make the tokens that it makes on one device."),
+    "ep_equivalence": ("D", "A model with experts on several devices MUST make the tokens that it makes on one."),
+}
+for _name, _spec in _GRAPH.items():
+    declare(f"gph.{_name}", level="G", module="GPH", since="1.0", spec=_spec)
+for _name, (_level, _spec) in _ENGINE.items():
+    declare(f"eng.{_name}", level=_level, module="ENG", since="1.0", spec=_spec)
 
 for _level, _module, _family, _specs in (
     ("D", "COM", "com", _COM),

@@ -159,7 +159,7 @@ class OwnBuffer(Wrapped):
         return replace(output, logits=self._buffers[-1])
 
 
-@mutant("M44", "knows a step again by the address of its arrays", killed_by=("dev.sync_truth",))
+@mutant("M44", "knows a step again by the address of its arrays", killed_by=("dev.sync_truth", "gph.replay_1000"))
 class Memo(Wrapped):
     """And brings what it brought then."""
 

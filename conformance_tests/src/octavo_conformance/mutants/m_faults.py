@@ -117,25 +117,9 @@ class KeepsBlocks(Wrapped):
         return device
 
 
-@mutant("M48", "an abort frees a block of another request", killed_by=("soak.correctness",))
-class FreesOthers(Wrapped):
-    """Core's too: the block is handed out again while its owner still reads it."""
-
-    def device(self, device: Device) -> Device:
-        _after_abort(_free_one)
-        return device
-
-
 def _keep_one(scheduler: Scheduler) -> None:
     if scheduler.kv.pool.free > 8:
         scheduler.kv.pool.take()
-
-
-def _free_one(scheduler: Scheduler) -> None:
-    pool = scheduler.kv.pool
-    held = next((block for block, references in enumerate(pool.refs) if references), None)
-    if held is not None:
-        pool.release(held, keep=False)
 
 
 def _after_abort(then: Any) -> None:

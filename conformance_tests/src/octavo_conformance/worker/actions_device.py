@@ -11,14 +11,13 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from octavo.errors import OctavoError
 from octavo.graph import from_json
-from octavo.platform import Platform, Rank, StepInput, host_memory
+from octavo.platform import Platform, Rank, host_memory
 from octavo.quant import WeightTensor, format_named
 from octavo_conformance.worker import values
 from octavo_conformance.worker.actions import action
@@ -26,6 +25,7 @@ from octavo_conformance.worker.candidate import Raised, candidate
 from octavo_conformance.worker.census import census
 from octavo_conformance.worker.inert import describe
 from octavo_conformance.worker.play import act, life, memory_of, play
+from octavo_conformance.worker.reused import Reused
 
 
 @action("census")
@@ -63,7 +63,7 @@ def run_ahead(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
     results: list[Any] = [None] * len(request["actions"])
     flying: deque[tuple[int, Any, Any]] = deque()
     held: list[tuple[int, Any]] = []
-    arrays = _Reused()
+    arrays = Reused()
 
     def look() -> None:
         while held:
@@ -87,35 +87,11 @@ def run_ahead(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
             executable = alive.executables[step.bucket]
             with candidate("submit"):
                 flying.append((index, executable, executable.submit(step, alive.store)))
-            arrays.zero()
+            arrays.overwrite(0)
         while flying:
             land()
         look()
     return {"results": results}
-
-
-class _Reused:
-    """Arrays of steps: one for each name and shape, as an engine that allocates nothing while it serves has them."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[tuple[str, tuple[int, ...]], np.ndarray[Any, Any]] = {}
-
-    def filled(self, step: StepInput) -> StepInput:
-        own: dict[str, Any] = {}
-        for name, array in _arrays_of(step).items():
-            kept = self._arrays.setdefault((name, array.shape), np.zeros_like(array))
-            kept[...] = array
-            own[name] = kept
-        return replace(step, **own)
-
-    def zero(self) -> None:
-        for array in self._arrays.values():
-            array.fill(0)
-
-
-def _arrays_of(step: StepInput) -> dict[str, np.ndarray[Any, Any]]:
-    found = {f.name: getattr(step, f.name) for f in fields(step)}
-    return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
 
 
 @action("lives")

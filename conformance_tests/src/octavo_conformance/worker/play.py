@@ -2,77 +2,109 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from octavo.graph import from_json
-from octavo.platform import Bucket, Device, KVStore, Platform, Rank
+from octavo.platform import Bucket, Device, KVLayout, KVStore, Platform, StepInput
 from octavo.runner.sampler import HostSampler
 from octavo_conformance.worker import values
 from octavo_conformance.worker.candidate import candidate
+from octavo_conformance.worker.kept import Keeping, keeping
+from octavo_conformance.worker.reused import Reused, arrays_of
+
+SCRIBBLE = 0x55555555
+"""What the arrays of a step hold once it was submitted; no token, slot or block has such a number."""
 
 
 @dataclass
 class Life:
-    """A device that is ready to step: what it made, what `memory` said on the way, and what a block takes."""
+    """A device that is ready to step: what it made, what `memory` said on the way, and what a block takes.
+
+    ``on_host``: its memory is the machine's.
+    """
 
     device: Device
     executables: dict[Bucket, Any]
     store: KVStore
     memory: list[dict[str, int]]
     block_bytes: int
+    on_host: bool
+    arrays: Reused = field(default_factory=Reused)
 
 
 def play(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a script. ``request``: rank, graph, weights, buckets, layout, blocks, poison, actions; see `Target.play`."""
-    with life(platform, request) as alive:
-        results = [act(alive, action) for action in request["actions"]]
-    return {"results": results, "memory": alive.memory, "block_bytes": alive.block_bytes}
+    """Run a script. ``request``: rank, graph, weights, buckets, layout, blocks, poison, actions, keep; see
+    `Target.play`.
+    """
+    with keeping(request["keep"], request["rank"]) as kept:
+        if kept.rank.target is not None:
+            with _opened(platform, kept) as device:
+                _compiled(device, request, kept)
+            return {"results": [], "memory": [], "block_bytes": 0, "kept": kept.told()}
+        with _life(platform, request, kept) as alive:
+            results = [act(alive, action) for action in request["actions"]]
+        return {"results": results, "memory": alive.memory, "block_bytes": alive.block_bytes, "kept": kept.told()}
 
 
 @contextmanager
 def life(platform: Platform, request: Mapping[str, Any]) -> Iterator[Life]:
-    """A device's life up to its first step, and its end."""
+    """A device's life up to its first step, and its end; ``request`` as for `play`, its actions left alone."""
+    with keeping(request["keep"], request["rank"]) as kept, _life(platform, request, kept) as alive:
+        yield alive
+
+
+@contextmanager
+def _opened(platform: Platform, kept: Keeping) -> Iterator[Device]:
     with candidate("open"):
-        device = platform.open(Rank(**request["rank"]))
+        device = platform.open(kept.rank)
     try:
-        alive = _born(device, request)
-        try:
-            if request["poison"]:
-                poison(alive.store, request["blocks"])
-            yield alive
-        finally:
-            with candidate("KVStore.close"):
-                alive.store.close()
+        yield device
     finally:
         with candidate("close"):
             device.close()
 
 
-def _born(device: Device, request: Mapping[str, Any]) -> Life:
+@contextmanager
+def _life(platform: Platform, request: Mapping[str, Any], kept: Keeping) -> Iterator[Life]:
+    with _opened(platform, kept) as device:
+        memory = [memory_of(device)]
+        executables, layout = _compiled(device, request, kept)
+        kept.ready()
+        memory.append(memory_of(device))
+        with candidate("kv_block_bytes"):
+            block_bytes = int(device.kv_block_bytes(layout))
+        with candidate("allocate_kv"):
+            store = device.allocate_kv(layout, request["blocks"])
+        try:
+            memory.append(memory_of(device))
+            if request["poison"]:
+                poison(store, request["blocks"])
+            yield Life(device, executables, store, memory, block_bytes, platform.info.kind != "accelerator")
+        finally:
+            with candidate("KVStore.close"):
+                store.close()
+
+
+def _compiled(device: Device, request: Mapping[str, Any], kept: Keeping) -> tuple[dict[Bucket, Any], KVLayout]:
     graph = from_json(request["graph"])
     weights = {name: values.weight_in(raw) for name, raw in request["weights"].items()}
-    memory = [memory_of(device)]
     with candidate("load"):
-        handle = device.load(graph, weights, lambda what, done, total: None)
+        handle = device.load(graph, weights, lambda what, done, total: None, kept.files)
     layout = values.layout_in(request["layout"])
     executables = {}
     for raw in request["buckets"]:
         bucket = Bucket(*raw)
         with candidate("compile"):
             executables[bucket] = device.compile(graph, bucket, handle, layout)
-    memory.append(memory_of(device))
-    with candidate("kv_block_bytes"):
-        block_bytes = int(device.kv_block_bytes(layout))
-    with candidate("allocate_kv"):
-        store = device.allocate_kv(layout, request["blocks"])
-    memory.append(memory_of(device))
-    return Life(device, executables, store, memory, block_bytes)
+    return executables, layout
 
 
 def poison(store: KVStore, blocks: int) -> None:
@@ -95,24 +127,10 @@ def memory_of(device: Device) -> dict[str, int]:
 
 def act(alive: Life, action: Mapping[str, Any]) -> Any:
     """One action of a script, and its result."""
-    executables, store, device = alive.executables, alive.store, alive.device
+    store = alive.store
     match action["do"]:
         case "step":
-            step = values.step_in(action["step"])
-            before = {name: array.tobytes() for name, array in step.graph_inputs().items()}
-            started = time.perf_counter()
-            with candidate("submit"):
-                ticket = executables[step.bucket].submit(step, store)
-            with candidate("collect"):
-                output = executables[step.bucket].collect(ticket)
-                # A copy: the array is the device's again with the next collect.
-                logits = None if output.logits is None else np.array(output.logits, np.float32)
-                drawn = output.samples
-                if drawn is None and action["sample"] and logits is not None:
-                    drawn = (device.sampler() or HostSampler()).sample(logits.copy(), step.sampling)
-                samples = values.samples_out(drawn)
-            changed = [name for name, array in step.graph_inputs().items() if array.tobytes() != before[name]]
-            return {"logits": logits, "samples": samples, "changed": changed, "seconds": time.perf_counter() - started}
+            return _step(alive, values.step_in(action["step"]), action["sample"])
         case "read_block":
             with candidate("read_block"):
                 return np.asarray(store.read_block(action["block"]), np.float32)
@@ -128,6 +146,47 @@ def act(alive: Life, action: Mapping[str, Any]) -> Any:
             return None
         case "health":
             with candidate("health"):
-                return device.health()
+                return alive.device.health()
         case other:
             raise ValueError(f"there is no action {other!r}")
+
+
+def _step(alive: Life, given: StepInput, sample: bool) -> dict[str, Any]:
+    """Submit and collect. As core may, this uses the arrays of a step again for the next one of the same shapes, and
+    overwrites them between the two: from `submit` on they are the caller's.
+    """
+    step = alive.arrays.filled(given)
+    held, executable = arrays_of(step), alive.executables[step.bucket]
+    started = time.perf_counter()
+    with candidate("submit"):
+        ticket = executable.submit(step, alive.store)
+    changed = {name for name, array in arrays_of(given).items() if not np.array_equal(held[name], array)}
+    for array in held.values():
+        array.fill(SCRIBBLE)
+    with candidate("collect"):
+        output = executable.collect(ticket)
+        # A copy: the array is the device's again with the next collect.
+        logits = None if output.logits is None else np.array(output.logits, np.float32)
+        drawn = output.samples
+        if drawn is None and sample and logits is not None:
+            drawn = (alive.device.sampler() or HostSampler()).sample(logits.copy(), given.sampling)
+        samples = values.samples_out(drawn)
+    seconds = time.perf_counter() - started
+    changed |= {name for name, array in held.items() if (array != SCRIBBLE).any()}
+    return {
+        "logits": logits, "samples": samples, "changed": sorted(changed), "seconds": seconds,
+        "taken": _resident() if alive.on_host else _taken(alive.device),
+    }  # fmt: skip
+
+
+def _taken(device: Device) -> int:
+    report = memory_of(device)
+    return report["total"] - report["free"]
+
+
+def _resident() -> int:
+    """Bytes of this process in memory; where the system does not say, the most that it ever had."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

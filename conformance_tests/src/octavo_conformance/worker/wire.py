@@ -19,9 +19,9 @@ DTYPES = frozenset({"<f4", "<f8", "<i4", "<i8", "<u8", "|u1", "|b1", "<u2", "|i1
 
 def send(stream: IO[bytes], value: Any) -> None:
     """Write one frame. Raises TypeError for what a frame cannot hold."""
-    arrays: list[np.ndarray[Any, Any]] = []
-    head = json.dumps(_strip(value, arrays), allow_nan=True).encode()
-    body = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
+    parts: list[bytes] = []
+    head = json.dumps(_strip(value, parts, [0]), allow_nan=True).encode()
+    body = b"".join(parts)
     stream.write(_LENGTHS.pack(len(head), len(body)))
     stream.write(head)
     stream.write(body)
@@ -48,21 +48,22 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return b"".join(parts)
 
 
-def _strip(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _strip(value: Any, parts: list[bytes], end: list[int]) -> Any:
+    """The value with references for its arrays, whose bytes go to ``parts``; ``end`` is how many there are so far."""
     if isinstance(value, np.ndarray):
         if value.dtype.str not in DTYPES:
             raise TypeError(f"a frame cannot hold an array of {value.dtype}")
-        offset = sum(a.nbytes for a in arrays)
-        arrays.append(value)
-        return {"$array": [value.dtype.str, list(value.shape), offset]}
+        parts.append(value.tobytes())
+        end[0] += value.nbytes
+        return {"$array": [value.dtype.str, list(value.shape), end[0] - value.nbytes]}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) and not key.startswith("$") for key in value):
             raise TypeError(f"a frame cannot hold the keys {list(value)}")
-        return {key: _strip(item, arrays) for key, item in value.items()}
+        return {key: _strip(item, parts, end) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_strip(item, arrays) for item in value]
+        return [_strip(item, parts, end) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"a frame cannot hold a {type(value).__name__}")
