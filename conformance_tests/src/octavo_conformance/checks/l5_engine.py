@@ -85,7 +85,7 @@ def _exact(
 
 @check(
     "eng.logits_vs_reference", level="L5", module="ENG", since="1.0", requires=FULL_DECODER, grade="mandatory",
-    rules=("R", "X0", "C"), kills=("M50",), cost=1.5,
+    rules=("R", "X0", "C"), kills=("M50.slight",), cost=1.5,
     spec="""Along given tokens a decoder's distributions MUST stay as close to float64 as a reference of the same
     precision, at every position to the end, and the best token MUST be the right one wherever the truth decides.""",
 )  # fmt: skip
@@ -109,7 +109,7 @@ def _along(t: Target, format: str | None, lengths: Sequence[int]) -> Iterator[Ve
 
 @check(
     "eng.quant_model", level="L5", module="ENG", since="1.0", requires=FULL_DECODER, grade="mandatory",
-    rules=("R", "X0", "C"), kills=("M50",), cost=2.0,
+    rules=("R", "X0", "C"), kills=("M50.slight",), cost=2.0,
     spec="""A decoder whose matrices are in a weight format that the platform declares MUST bring the distributions of
     the numbers that the codes mean, as closely as a reference that stores the inputs of linears as declared; for every
     such format.""",
@@ -123,7 +123,7 @@ def quant_model(t: Target) -> Iterator[Verdict]:
 
 @check(
     "eng.greedy_match", level="L5", module="ENG", since="1.0", requires=FULL_DECODER, grade="mandatory",
-    rules=("R", "X0", "C"), kills=("M50",), cost=1.0,
+    rules=("R", "X0", "C"), kills=("M50.slight",), cost=1.0,
     spec="""Every token of a greedy run MUST be the one that float64 puts first after the tokens before it, wherever the
     truth decides, and its logprobs MUST be within the budget.""",
 )  # fmt: skip
