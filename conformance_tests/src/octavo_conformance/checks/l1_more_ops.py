@@ -90,9 +90,10 @@ def patterns(largest: float = np.inf) -> np.ndarray:
 
 @check(
     "act.elementwise_exhaustive", level="L1", module="OPS", since="1.0", requires=("op:gated_activation",),
-    grade="mandatory", rules=("U(8)", "R", "C"), kills=("M46.zeros",), cost=2.0,
-    spec="""Of every number that bf16 has, each activation MUST be right: silu and relu to 8 units in the last place,
-    both forms of gelu where nothing cancels, and within the budget elsewhere; far on the left they MUST be 0.""",
+    grade="mandatory", rules=("U(8)", "U(1)", "R", "C"), kills=("M46.zeros",), cost=2.0,
+    spec="""Of every number that bf16 has, each activation MUST be right: silu and relu to 8 units in the last place of
+    float32 (of 16 bits to one), both forms of gelu so where nothing cancels, and within the budget elsewhere; far on
+    the left they MUST be 0.""",
 )  # fmt: skip
 def exhaustive(t: Target) -> Iterator[Verdict]:
     x = t.stored(patterns(1e30 if t.dtype != "f16" else 6e4))
@@ -104,7 +105,7 @@ def exhaustive(t: Target) -> Iterator[Verdict]:
         plain = (x >= (-80 if kind == "silu" else -0.5)) if kind != "relu" else x == x
         plain &= np.abs(exact) >= floats.SMALLEST[t.dtype] * 4
         plain |= x == 0
-        yield measure.units(kind, out[plain], exact[plain], t.dtype, 8)
+        yield measure.units(kind, out[plain], exact[plain], t.dtype, 8 if t.dtype == "f32" else 1)
         left = x < -40 if kind != "silu" else x < -80
         yield measure.within(f"{kind}, far left", float(np.abs(out[left]).max()), 0.0, 1e-30)
         if kind.startswith("gelu"):
@@ -214,7 +215,7 @@ def bias_shapes(t: Target) -> Iterator[Verdict]:
         p = Probe(t, "biased")
         for name, matrix, bias in zip("abc", matrices, biases, strict=True):
             p.weight(f"{name}.weight", matrix)
-            p.weight(f"{name}.bias", bias, "f32")
+            p.weight(f"{name}.bias", bias)
         made = p.build.linear_split(p.rows("x", x), list("abc"), sizes, bias=True)
         (out,) = t.play(p.read(made[which]), [every_row(9)]).results
         yield measure.budget(f"{size} outputs", out, exact[which], own[which], t.dtype,
@@ -230,7 +231,7 @@ def bias_on_logits(t: Target) -> Iterator[Verdict]:
     x, head, bias = t.stored(rng.normal(9, 64)), t.stored(rng.normal(50, 64) / 8), t.stored(rng.normal(50))
     p = Probe(t, "biased")
     p.weight("head.weight", head)
-    p.weight("head.bias", bias, "f32")
+    p.weight("head.bias", bias)
     p.build.output("logits", p.build.linear(p.build.take_rows(p.rows("x", x)), "head", 50, bias=True))
     (out,) = t.play(p.model(), [every_row(9)]).results
     (exact,) = oracle64.linear(x, [head], [bias])

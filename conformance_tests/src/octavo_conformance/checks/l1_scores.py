@@ -140,7 +140,8 @@ def sinks(t: Target) -> Iterator[Verdict]:
     MUST be joined by their softmax totals.""",
 )  # fmt: skip
 def long_context(t: Target) -> Iterator[Verdict]:
-    lengths = (1024, 1025, 3100)
+    longest = _longest(t, 3100)
+    lengths = tuple(n for n in (1024, 1025, 3100) if n <= longest) or (longest,)
     probe = attention.count(t, grouped(t), lengths)
     yield attention.counted("count", probe, decoded(t, probe).out, rows=last_rows(probe))
     case = attention.randn(t, t.rng("randn"), grouped(t), lengths)
@@ -149,11 +150,21 @@ def long_context(t: Target) -> Iterator[Verdict]:
     case = replace(case, k=t.kv_stored(t.stored(case.k * growth)))
     yield attention.judged("randn", t, case, decoded(t, case).out, rows=last_rows(case))
     # A chunk that lies across such an end.
-    chunk = replace(case, lengths=(1040,), q=case.q[:1040], k=case.k[:1040], v=case.v[:1040])
-    tables = blocks_for((1040,), t.block_size)
-    before = attention.filled(chunk, tables, [1000], t.block_size)
-    (ran,) = attention.play(t, chunk, [Run([[Row(0, 1000, 40)]], tables, before)])
-    yield attention.judged("randn, a chunk across 1024", t, chunk, ran.out, rows=np.arange(1000, 1040))
+    end = min(1040, longest)
+    chunk = replace(case, lengths=(end,), q=case.q[:end], k=case.k[:end], v=case.v[:end])
+    tables = blocks_for((end,), t.block_size)
+    before = attention.filled(chunk, tables, [end - 40], t.block_size)
+    (ran,) = attention.play(t, chunk, [Run([[Row(0, end - 40, 40)]], tables, before)])
+    yield attention.judged("randn, a chunk at the end", t, chunk, ran.out, rows=np.arange(end - 40, end))
+
+
+def _longest(t: Target, wanted: int) -> int:
+    """The longest context up to ``wanted`` that the platform's plan holds in one row."""
+    plan = t.plan(attention.model(t, attention.count(t, grouped(t), (1,))), context=wanted)
+    volume = plan.limits.max_volume or wanted
+    return min(
+        wanted, plan.max_model_len, plan.limits.max_context or wanted, volume // plan.block_size * plan.block_size
+    )
 
 
 @check(
