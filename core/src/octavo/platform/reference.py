@@ -70,10 +70,17 @@ class ReferenceKVStore:
 class ReferenceExecutable:
     """Runs a graph in numpy, over the float32 arrays of its weights, and brings its output ``logits``.
 
-    The work is done in `submit`; `collect` hands it over.
+    The work is done in `submit`; `collect` hands it over. Raises UnsupportedFeature for an op that is not in the
+    dialect.
     """
 
     def __init__(self, graph: Graph, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        for node in graph.nodes:
+            if node.op not in OPS:
+                raise UnsupportedFeature(
+                    f"op {node.op} of node {node.scope or '(top)'} -> {', '.join(node.outputs)} is not in the dialect",
+                    feature=f"op {node.op}",
+                )
         self._interpreter = Interpreter(graph, weights)
 
     def submit(self, step: StepInput, kv: ReferenceKVStore) -> StepOutput:
@@ -141,12 +148,6 @@ class ReferenceDevice:
 
     def compile(self, graph: Graph, bucket: Bucket, weights: Any, layout: KVLayout) -> ReferenceExecutable:
         """See `Device.compile`; the interpreter runs any sizes over any pool, so neither changes anything."""
-        for node in graph.nodes:
-            if node.op not in OPS:
-                raise UnsupportedFeature(
-                    f"op {node.op} of node {node.scope or '(top)'} -> {', '.join(node.outputs)} is not in the dialect",
-                    feature=f"op {node.op}",
-                )
         return ReferenceExecutable(graph, weights)
 
     def kv_block_bytes(self, layout: KVLayout) -> int:
