@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugins import WILD, install, on_path
+from wild_plugins import WILD, install, on_path
 from typer.testing import CliRunner
 
 from octavo.platform.certificate import FILE, held, users_folder

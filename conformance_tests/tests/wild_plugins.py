@@ -126,6 +126,9 @@ class Device(api.ReferenceDevice):
     def load(self, graph, weights, progress, files=()):
         return {name: dequantise(weights[name]) for name in graph.weights}
     def compile(self, graph, bucket, weights, layout):
+        for node in graph.nodes:
+            if node.op not in OPS:
+                raise api.UnsupportedFeature(f"half: there is no op {node.op}", feature=f"op {node.op}")
         return Executable(graph, weights)
     def allocate_kv(self, layout, blocks):
         return Store(layout, blocks)

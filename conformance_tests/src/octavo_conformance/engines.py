@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,3 +175,25 @@ def question(model: Model, requests: Sequence[Request], request: PlanRequest, *,
         "graph": to_json(model.graph), "weights": {name: values.weight_out(w) for name, w in model.weights.items()},
         "request": values.request_out(request), "blocks": blocks, "vocab": vocabulary(model.graph), "script": script,
     }  # fmt: skip
+
+
+def score(t: Target, model: Model, requests: Sequence[Request], **options: Any) -> Traced:
+    """As `trace`, with ``scored`` for every request that asks for its prompt's logprobs, also where the engine cannot
+    score prompts (its shapes bring too few rows of logits): there each beginning of such a prompt is a request of its
+    own, among the same others, and its first distribution counts.
+    """
+    traced = trace(t, model, requests, **options)
+    refused = [r for r in requests if "prompt_logprobs" in r.params and traced.finished.get(r.id) == "refused"]
+    if not refused:
+        return traced
+    again = [r for r in requests if r not in refused]
+    for request in refused:
+        params = {name: value for name, value in request.params.items() if name != "prompt_logprobs"}
+        again.append(replace(request, params=params))
+        again += [
+            replace(request, id=f"{request.id}#{n}", prompt=request.prompt[:n], max_tokens=1, params=params)
+            for n in range(1, len(request.prompt))
+        ]
+    traced = trace(t, model, again, **options)
+    scored = {r.id: [traced.drawn[f"{r.id}#{n}"] for n in range(1, len(r.prompt))] for r in refused}
+    return replace(traced, scored={**traced.scored, **{name: np.concatenate(rows) for name, rows in scored.items()}})

@@ -7,6 +7,7 @@ and knows no more tokens than an engine tells logprobs of, so that whole distrib
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from octavo_conformance.target import Target
 
 WIDTH = 128
-INNER = 128
+"""Of the residual stream and of the gated layer; the block of a format, where that is larger."""
 HEADS, KV_HEADS = 2, 1
+"""At least; as many heads more as make their output whole blocks of the format."""
 LAYERS = 2
 EPS = 1e-6
 GAIN = 3.0
@@ -62,7 +64,12 @@ def decoder(t: Target, rng: Rng, format: str | None = None) -> Decoder:
     """
     layers = LAYERS if format is None else 1
     head_dim = 64 if t.declares("head_dim:64") else (t.capabilities.head_dims or (64,))[0]
-    spec = Attention(HEADS, KV_HEADS, head_dim, head_dim**-0.5)
+    block = 1 if format is None else quant.FORMATS[format].block
+    width = math.lcm(WIDTH, block)
+    count = HEADS
+    while count * head_dim % block:
+        count += HEADS
+    spec = Attention(count, KV_HEADS, head_dim, head_dim**-0.5)
     theta = 1000.0
     p = Probe(t, "decoder")
     numbers: dict[str, F64] = {}
@@ -76,37 +83,39 @@ def decoder(t: Target, rng: Rng, format: str | None = None) -> Decoder:
             numbers[name] = t.stored(rng.normal(rows, columns) * columns**-0.5).astype(np.float64)
             p.weight(name, numbers[name])
         else:
-            made = quant.FORMATS[format].matrix(rng, rows, columns)
+            made = quant.FORMATS[format].matrix(rng, rows, columns, balanced=True)
             numbers[name] = made.values
             p.weight(name, WeightTensor(format_named(made.format), made.values.shape, made.data))
 
     size = 1.0 if format is None else 8.0
-    numbers["embed.weight"] = t.stored(size * rng.normal(VOCAB, WIDTH)).astype(np.float64)
+    numbers["embed.weight"] = t.stored(size * rng.normal(VOCAB, width)).astype(np.float64)
     x = p.rows("embed", numbers["embed.weight"])
     b = p.build
-    heads, kv_heads = HEADS * head_dim, KV_HEADS * head_dim
+    heads, kv_heads = count * head_dim, KV_HEADS * head_dim
     # Random codes come in any size; the norms make up for it, so that what a matrix brings is of size 1.
-    typical = 1.0 if format is None else 1 / _size(quant.FORMATS[format].matrix(rng.fork("size"), 64, WIDTH).values)
+    typical = 1.0
+    if format is not None:
+        typical = 1 / _size(quant.FORMATS[format].matrix(rng.fork("size"), 64, width, balanced=True).values)
     rope = RopeSpec(head_dim, theta=theta)
     for layer in range(layers):
         at = f"{layer}."
-        vector(at + "norm1.weight", WIDTH, typical)
-        vector(at + "norm2.weight", WIDTH, typical)
+        vector(at + "norm1.weight", width, typical)
+        vector(at + "norm2.weight", width, typical)
         for name, rows, columns in (
-            ("q", heads, WIDTH), ("k", kv_heads, WIDTH), ("v", kv_heads, WIDTH), ("o", WIDTH, heads),
-            ("gate", INNER, WIDTH), ("up", INNER, WIDTH), ("down", WIDTH, INNER),
+            ("q", heads, width), ("k", kv_heads, width), ("v", kv_heads, width), ("o", width, heads),
+            ("gate", width, width), ("up", width, width), ("down", width, width),
         ):  # fmt: skip
             matrix(f"{at}{name}.weight", rows, columns)
         normed = b.rms_norm(x, at + "norm1", eps=EPS)
         q, k, v = (b.linear(normed, at + name, size) for name, size in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
         q, k = b.rope(q, k, rope)
-        mixed = b.attention(q, k, v, layer=layer, heads=HEADS, kv_heads=KV_HEADS, head_dim=head_dim, scale=spec.scale)
-        x = b.add(x, b.linear(mixed, at + "o", WIDTH))
+        mixed = b.attention(q, k, v, layer=layer, heads=count, kv_heads=KV_HEADS, head_dim=head_dim, scale=spec.scale)
+        x = b.add(x, b.linear(mixed, at + "o", width))
         normed = b.rms_norm(x, at + "norm2", eps=EPS)
-        gated = b.gated_activation(b.linear(normed, at + "gate", INNER), b.linear(normed, at + "up", INNER), "silu")
-        x = b.add(x, b.linear(gated, at + "down", WIDTH))
-    vector("norm.weight", WIDTH, GAIN)
-    numbers["head.weight"] = t.stored(rng.normal(VOCAB, WIDTH) * WIDTH**-0.5).astype(np.float64)
+        gated = b.gated_activation(b.linear(normed, at + "gate", width), b.linear(normed, at + "up", width), "silu")
+        x = b.add(x, b.linear(gated, at + "down", width))
+    vector("norm.weight", width, GAIN)
+    numbers["head.weight"] = t.stored(rng.normal(VOCAB, width) * width**-0.5).astype(np.float64)
     normed = b.rms_norm(b.take_rows(x), "norm", eps=EPS)
     return Decoder(p.logits(normed, numbers["head.weight"]), numbers, format or "", spec, theta, layers)
 

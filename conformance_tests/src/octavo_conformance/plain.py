@@ -29,15 +29,15 @@ from octavo_conformance.worker.host import CandidateDied, CandidateHung
 if TYPE_CHECKING:
     from octavo_conformance.target import Target
 
-SECONDS = 120.0
+SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Served:
-    """Tokens by request, and the logprobs of all tokens at each of its prompt's but the first, where it asked."""
+    """Tokens by request, and the logprobs of all tokens at each of them, where it asked."""
 
     tokens: dict[str, list[int]]
-    scored: dict[str, F32]
+    drawn: dict[str, F32]
 
 
 def serve(t: Target, model: Model, requests: Sequence[Request], *, blocks: int, context: int = 512) -> Served:
@@ -75,7 +75,7 @@ def serve(t: Target, model: Model, requests: Sequence[Request], *, blocks: int, 
         answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     if "refused" in answer:
         raise CandidateDied("a plain engine", 0, f"it refused what it takes under test: {answer['refused']}")
-    return Served(answer["tokens"], {name: _table(entries) for name, entries in answer["scored"].items()})
+    return Served(answer["tokens"], {name: _table(entries) for name, entries in answer["drawn"].items()})
 
 
 def _table(entries: Sequence[Sequence[tuple[int, float]]]) -> F32:

@@ -185,10 +185,13 @@ class Target:
         poison: bool = True,
         seconds: float | None = None,
         keep: Mapping[str, Any] | None = None,
+        plan: Plan | None = None,
     ) -> Played:
         """One device's life: load the model, compile the buckets that the steps need, allocate ``blocks`` blocks (as
         many as the script names, if left out), run the actions in order, close. The pool begins as NaN, unless
         ``poison`` is off (for pools too large to be written).
+
+        With a ``plan`` the platform is not asked for one, so that it can be given what it would refuse.
 
         ``keep`` says what the device's artifact store is (`octavo_conformance.worker.kept`); nothing is kept without.
 
@@ -221,7 +224,7 @@ class Target:
     ) -> Script:  # fmt: skip
         """What `play` asks for, for jobs (`act`) that lead the device's life in another way."""
         context = max((row.start + row.count for a in actions if isinstance(a, Step) for row in a.rows), default=1)
-        plan = self.plan(
+        plan = plan or self.plan(
             model, context=context, block_size=block_size or self.block_size, kv_dtype=kv_dtype or self.kv_dtype
         )
         script: list[dict[str, Any]] = []

@@ -157,9 +157,17 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def test_a_pool_larger_than_the_memory_is_refused_with_both_sizes() -> None:
+    with pytest.raises(
+        DeviceOutOfMemory,
+        match=r"needs \d+\.\d\d GiB and there are \d+\.\d\d GiB of memory; lower --memory-utilization",
+    ):
+        device().allocate_kv(LAYOUT, 2**50)
+
+
 def test_a_pool_that_the_system_refuses_is_out_of_memory_with_its_size() -> None:
     with pytest.raises(DeviceOutOfMemory, match=r"KV pool of \d+\.\d\d GiB; lower --memory-utilization"):
-        device().allocate_kv(LAYOUT, 2**50)
+        ReferenceKVStore(LAYOUT, 2**50)
 
 
 def test_a_closed_pool_holds_no_memory() -> None:

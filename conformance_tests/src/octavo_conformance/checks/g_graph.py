@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from octavo.graph import OPS, from_json, to_json
-from octavo.graph.ir import Graph
+from octavo.graph import Graph, Value, from_json, to_json
 from octavo.platform import Bucket, KVLayout, Plan
-from octavo_conformance import constructed, engines, numeric, refusal
+from octavo_conformance import attention, constructed, engines, numeric, refusal
 from octavo_conformance.check import check
 from octavo_conformance.checks.l5_engine import BLOCKS, DECODER, FULL_DECODER, prompt
 from octavo_conformance.engines import Request, copied, copy_model
-from octavo_conformance.judge import measure
+from octavo_conformance.judge import lowp, measure, oracle64
+from octavo_conformance.judge.floats import F32, F64
+from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.probe import Model, Probe
 from octavo_conformance.steps import Action, Row, Seq, Step, WriteBlock, blocks_for, bucket_of, schedule
 from octavo_conformance.target import Target
@@ -137,7 +140,7 @@ def padding_inert(t: Target) -> Iterator[Verdict]:
     steps = [Step(seqs, rows, room=room) for room in (0, 2, 5) for rows in (chunk, last)]
     x = t.stored(t.rng("x").normal(32, 64))
     weight = t.stored(1 + 0.1 * t.rng("weight").normal(64))
-    for attention in (False, True):
+    for attends in (False, True):
         brought = []
         for nothing in (np.nan, 1.0):
             table = x.copy()
@@ -147,7 +150,7 @@ def padding_inert(t: Target) -> Iterator[Verdict]:
             p.weight("norm.weight", weight)
             y = p.build.rms_norm(y, "norm", eps=1e-6)
             layers = 1
-            if attention:
+            if attends:
                 y = p.build.attention(y, y, y, layer=0, heads=1, kv_heads=1, head_dim=64, scale=0.125)
                 block = np.full((2, layers, t.block_size, 1, 64), nothing, np.float32)
                 script: list[Action] = [WriteBlock(0, block), *steps]
@@ -156,9 +159,7 @@ def padding_inert(t: Target) -> Iterator[Verdict]:
             results = t.play(p.read(y), script).results
             brought.append([r for r in results if r is not None])
         for i, (poisoned, plain) in enumerate(zip(*brought, strict=True)):
-            name = (
-                f"{'attention' if attention else 'norm'}, {'decodes' if i % 2 else 'chunks'}, room={(0, 2, 5)[i // 2]}"
-            )
+            name = f"{'attention' if attends else 'norm'}, {'decodes' if i % 2 else 'chunks'}, room={(0, 2, 5)[i // 2]}"
             yield measure.bitwise(name, poisoned, plain)
 
 
@@ -319,54 +320,62 @@ def _compiled(t: Target, graph: Graph, model: Model, bucket: Bucket) -> Candidat
 
 @check(
     "gph.lower_unsupported_op", level="G", module="GPH", since="1.0",
-    requires=("op:embed", "op:linear", "op:take_rows"), grade="mandatory", rules=("E",), kills=("M49.lower",), cost=0.5,
-    spec="""A graph with an op, or a feature of attention, that the platform does not declare MUST be refused by load or
-    compile with an UnsupportedFeature that names it, and MUST never run as something else.""",
+    requires=("op:embed", "op:linear", "op:take_rows"), grade="mandatory", rules=("E", "R"), kills=("M49.lower",),
+    cost=0.5,
+    spec="""A graph with an op that there is not MUST be refused by load or compile with an UnsupportedFeature that
+    names it. One with an op or a feature of attention that the platform does not declare, which core never gives it,
+    MUST be refused likewise, or run right; never as something else.""",
 )  # fmt: skip
 def lower_unsupported_op(t: Target) -> Iterator[Verdict]:
-    p = Probe(t, "unsupported")
-    x = p.rows("x", t.stored(t.rng("x").normal(16, 64)))
-    model = p.read(p.build.activation(x, "relu"))
-    bucket = _some_bucket(t, model)
+    x = t.stored(t.rng("x").normal(32, 64))
+    p = Probe(t, "unknown")
+    model = p.read(p.build.activation(p.rows("x", x), "relu"))
     unknown = json.loads(to_json(model.graph).replace('"activation"', '"no_such_op"'))
-    yield refusal.typed(
-        "no_such_op", _compiled(t, from_json(json.dumps(unknown)), model, bucket), "UnsupportedFeature", "no_such_op"
-    )
-    makers = {
-        "activation": lambda q: q.build.activation(q.rows("x", np.eye(64)), "silu"),
-        "softcap": lambda q: q.build.softcap(q.rows("x", np.eye(64)), 3.0),
-        "mul": lambda q: q.build.mul(q.rows("x", np.eye(64)), q.rows("y", np.eye(64))),
-        "scale": lambda q: q.build.scale(q.rows("x", np.eye(64)), 2.0),
-    }
-    for op in sorted(set(makers) & (set(OPS) - t.capabilities.ops)):
-        own = Probe(t, op)
-        model = own.read(makers[op](own))
-        yield refusal.typed(op, _compiled(t, model.graph, model, bucket), "UnsupportedFeature", op)
-    features = {
-        "bidirectional": {"causal": False}, "window": {"window": 5}, "softcap": {"softcap": 3.0},
-    }  # fmt: skip
-    for feature in sorted(set(features) - t.capabilities.attention):
-        own = Probe(t, feature)
-        q = own.rows("x", t.stored(t.rng("x").normal(16, 64)))
-        y = own.build.attention(
-            q,
-            q,
-            q,
-            layer=0,
-            heads=1,
-            kv_heads=1,
-            head_dim=64,
-            scale=0.125,
-            **features[feature],  # type: ignore[arg-type]
-        )
-        model = own.read(y)
-        yield refusal.typed(
-            f"attention: {feature}", _compiled(t, model.graph, model, bucket), "UnsupportedFeature", feature
-        )
+    yield _refused("no_such_op", _ran(t, replace(model, graph=from_json(json.dumps(unknown))), 32))
+    for op, (build, exact) in _ELEMENTWISE.items():
+        if op not in t.capabilities.ops:
+            own = Probe(t, op)
+            ran = _ran(t, own.read(build(own, own.rows("x", x))), 32)
+            if isinstance(ran, CandidateRaised):
+                yield _refused(op, ran)
+            else:
+                yield measure.budget(op, ran, exact(x), lowp.elementwise(exact(x), t.dtype), t.dtype)
+    for feature, options in _FEATURES.items():
+        if feature not in t.capabilities.attention:
+            case = attention.randn(t, t.rng(feature), Attention(2, 1, 64, 0.125, **options), (40,))
+            ran = _ran(t, attention.model(t, case), 40)
+            if isinstance(ran, CandidateRaised):
+                yield replace(_refused(feature, ran), case=f"attention: {feature}")
+            else:
+                yield attention.judged(f"attention: {feature}", t, case, ran)
 
 
-def _some_bucket(t: Target, model: Model) -> Bucket:
-    return t.plan(copy_model(t, DISTANCE), context=64, block_size=t.block_size).limits.buckets.buckets()[0]
+_ELEMENTWISE: Mapping[str, tuple[Callable[[Probe, Value], Value], Callable[[F32], F64]]] = {
+    "activation": (lambda p, x: p.build.activation(x, "relu"), lambda x: oracle64.activation(x, "relu")),
+    "softcap": (lambda p, x: p.build.softcap(x, 3.0), lambda x: oracle64.softcap(x, 3.0)),
+    "mul": (lambda p, x: p.build.mul(x, x), lambda x: oracle64.mul(x, x)),
+    "scale": (lambda p, x: p.build.scale(x, 3.0), lambda x: oracle64.scale(x, 3.0)),
+}
+_FEATURES: Mapping[str, dict[str, Any]] = {
+    "bidirectional": {"causal": False}, "window": {"window": 5}, "softcap": {"softcap": 3.0},
+}  # fmt: skip
+
+
+def _ran(t: Target, model: Model, length: int) -> F32 | CandidateRaised:
+    """What the platform makes of a model that it was not asked about, or what it raises."""
+    plan = t.plan(copy_model(t, DISTANCE), context=length, block_size=t.block_size, kv_dtype=t.kv_dtype)
+    tables = tuple(blocks_for([length], t.block_size)) if model.groups else ()
+    step = Step((Seq(tuple(range(length)), tables),), (Row(0, 0, length),))
+    try:
+        return np.asarray(t.play(model, [step], plan=plan).results[0])
+    except CandidateRaised as error:
+        return error
+
+
+def _refused(name: str, ran: F32 | CandidateRaised) -> Verdict:
+    """Rule E: by load or compile, before anything runs."""
+    early = isinstance(ran, CandidateRaised) and ran.stage in ("load", "compile")
+    return refusal.typed(name, ran if isinstance(ran, CandidateRaised) and early else None, "UnsupportedFeature", name)
 
 
 @check(

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from octavo_conformance import constructed, engines, numeric, plain
 from octavo_conformance.check import check
 from octavo_conformance.engines import EVERY, Request, copied, copy_model
@@ -101,7 +103,7 @@ def _along(t: Target, format: str | None, lengths: Sequence[int]) -> Iterator[Ve
         Request(f"{name}, prompt={n}", prompt(t, f"{name}/{n}", n), 1, at=i, params=EVERY)
         for i, n in enumerate(lengths)
     ]
-    traced = engines.trace(t, decoder.model, requests, blocks=BLOCKS)
+    traced = engines.score(t, decoder.model, requests, blocks=BLOCKS)
     for request in requests:
         truth, found = Truth(t, decoder, request.prompt), traced.scored[request.id]
         yield from distributions(request.id, t, truth, found, slice(0, -1))
@@ -245,7 +247,7 @@ def restart_same(t: Target) -> Iterator[Verdict]:
     first = None
     with t.fresh() as elsewhere:
         for name, where in (("first", t), ("same process", t), ("another process", elsewhere)):
-            found = engines.trace(where, decoder.model, scored, blocks=20).scored["r"]
+            found = engines.score(where, decoder.model, scored, blocks=20).scored["r"]
             made = engines.trace(where, copy_model(t, distance), exact, blocks=20).tokens["r"]
             yield measure.integers(f"{name}: tokens", made, copied(exact[0].prompt, distance, 20))
             if first is not None:
@@ -267,6 +269,8 @@ def plain_process(t: Target) -> Iterator[Verdict]:
         right = copied(request.prompt, distance, 20)
         yield measure.integers(request.id, served.tokens[request.id], right)
     decoder = numeric.decoder(t, t.rng("weights"))
-    scored = Request("scored", prompt(t, "scored", 60), 1, params={"prompt_logprobs": engines.VOCAB})
-    found = plain.serve(t, decoder.model, [scored], blocks=BLOCKS).scored["scored"]
-    yield from distributions("scored", t, Truth(t, decoder, scored.prompt), found, slice(0, -1))
+    given = prompt(t, "scored", 60)
+    each = [Request(str(n), given[:n], 1, params={"logprobs": engines.VOCAB}) for n in range(1, 61)]
+    drawn = plain.serve(t, decoder.model, each, blocks=BLOCKS).drawn
+    found = np.concatenate([drawn[request.id] for request in each])
+    yield from distributions("scored", t, Truth(t, decoder, given), found)

@@ -26,10 +26,13 @@ def prefill_decode_consistency(t: Target) -> Iterator[Verdict]:
     given = [prompt(t, f"{n}", n) for n in (4, t.block_size - 1, t.block_size + 9)]
     count = t.block_size + 12
     decoded = engines.trace(
-        t, decoder.model, [Request(f"r{i}", p, count, params=EVERY) for i, p in enumerate(given)], blocks=BLOCKS
+        t,
+        decoder.model,
+        [Request(f"r{i}", p, count, params={"logprobs": engines.VOCAB}) for i, p in enumerate(given)],
+        blocks=BLOCKS,
     )
     whole = [Request(f"r{i}", (*p, *decoded.tokens[f"r{i}"]), 1, params=EVERY) for i, p in enumerate(given)]
-    prefilled = engines.trace(t, decoder.model, whole, blocks=BLOCKS)
+    prefilled = engines.score(t, decoder.model, whole, blocks=BLOCKS)
     for request, start in zip(whole, map(len, given), strict=True):
         truth, rows = Truth(t, decoder, request.prompt[:-1]), slice(start - 1, None)
         found, again = decoded.drawn[request.id], prefilled.scored[request.id][start - 1 :]
@@ -54,7 +57,7 @@ def batch_invariance(t: Target) -> Iterator[Verdict]:
             Request(f"other {i}", prompt(t, f"{others}/{i}", 24 + 7 * (i % 9)), 4 + i % 13, at=i // 4)
             for i in range(others)
         ]
-        scored = engines.trace(t, decoder.model, [*beside, Request("r", needle, 1, at=1, params=EVERY)], blocks=BLOCKS)
+        scored = engines.score(t, decoder.model, [*beside, Request("r", needle, 1, at=1, params=EVERY)], blocks=BLOCKS)
         exact = engines.trace(t, copy_model(t, distance), [*beside, Request("r", needle, 24, at=1)], blocks=BLOCKS)
         for request in (*beside, Request("r", needle, 24)):
             right = copied(request.prompt, distance, request.max_tokens)
@@ -165,7 +168,8 @@ def chunk_size_invariance(t: Target) -> Iterator[Verdict]:
     decoder, given = numeric.decoder(t, t.rng("weights")), prompt(t, "given", 3 * size + 7)
     truth = Truth(t, decoder, given)
     whole = None
-    for budget in (None, size + 1, size, max(size // 2 - 1, 4)):
+    multiple = t.plan(decoder.model, context=len(given)).limits.chunk_multiple
+    for budget in (None, size + 1, size, max(size // 2 - 1, multiple)):
         name = f"budget={budget or 'open'}"
         rows = None if budget is None else 4
         beside = [Request("r", given, 24), Request("beside", given[5:], 24, at=1)]
@@ -176,7 +180,7 @@ def chunk_size_invariance(t: Target) -> Iterator[Verdict]:
         longest = int(exact.shapes[:, 2].max())
         yield measure.within(f"{name}, longest chunk", longest, 2, budget or len(given))
         scored = [Request("r", given, 1, params=EVERY)]
-        found = engines.trace(t, decoder.model, scored, blocks=BLOCKS, budget=budget, rows=rows).scored["r"]
+        found = engines.score(t, decoder.model, scored, blocks=BLOCKS, budget=budget, rows=rows).scored["r"]
         if whole is not None:
             yield alike(f"{name}: logprobs", t, truth, found, whole, slice(0, -1))
         whole = found if whole is None else whole

@@ -96,13 +96,19 @@ class Format:
                 values = spread_scales * (codes - self.neutral)
         return Quantized(self.name, np.ascontiguousarray(data.reshape(rows, -1)), values)
 
-    def matrix(self, rng: Rng, rows: int, columns: int) -> Quantized:
-        """Random codes, scales and offsets; values of about 1 and below."""
+    def matrix(self, rng: Rng, rows: int, columns: int, *, balanced: bool = False) -> Quantized:
+        """Random codes, scales and offsets; values of about 1 and below. ``balanced`` makes minimums near those that
+        bring the mean to zero: what a whole model needs, in which a mean would outgrow everything else.
+        """
         count = self.groups(columns)
         codes = rng.integers(self.low, self.high + 1, rows, columns)
         steps = rng.integers(16, 64, rows, count)
         span = max(abs(self.low - self.neutral), self.high - self.neutral)
         unit = rng.uniform(rows, low=0.5, high=2.0) / (64 * span)
+        if self.offset.startswith("minimum") and balanced:
+            offsets = np.clip(steps + rng.integers(-8, 9, rows, count), 0, self.largest)
+            centre = (self.low + self.high) / 2
+            return self.build(codes, steps, offsets, unit, -centre * unit if "added" in self.offset else centre * unit)
         if self.offset == "zero point":
             offsets = rng.integers(self.low, self.high + 1, rows, count)
         else:

@@ -65,13 +65,13 @@ def _answer(question: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name, prompt, params in question["requests"]:
         core.add(name, prompt, SamplingParams(**params))
     tokens: dict[str, list[int]] = {name: [] for name, *_ in question["requests"]}
-    scored: dict[str, list[Any]] = {name: [] for name in tokens}
+    drawn: dict[str, list[Any]] = {name: [] for name in tokens}
     while core.has_work:
         for event in core.step():
             tokens[event.request_id] += event.token_ids
-            scored[event.request_id] += [list(entry.top) for entry in event.prompt_logprobs or ()]
+            drawn[event.request_id] += [list(entry.top) for entry in event.logprobs or ()]
     core.close()
-    return {"tokens": tokens, "scored": scored}
+    return {"tokens": tokens, "drawn": drawn}
 
 
 if __name__ == "__main__":

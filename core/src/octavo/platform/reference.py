@@ -75,12 +75,19 @@ class ReferenceKVStore:
 class ReferenceExecutable:
     """Runs a graph in numpy, over the float32 arrays of its weights, and brings its output ``logits``.
 
-    The work is done in `submit`; `collect` hands it over. ``kernels`` are used for the ops that they name.
+    The work is done in `submit`; `collect` hands it over. ``kernels`` are used for the ops that they name. Raises
+    UnsupportedFeature for an op that is not in the dialect.
     """
 
     def __init__(
         self, graph: Graph, weights: Mapping[str, npt.NDArray[np.float32]], kernels: Mapping[str, Kernel] = _NO_KERNELS
     ) -> None:
+        for node in graph.nodes:
+            if node.op not in OPS:
+                raise UnsupportedFeature(
+                    f"op {node.op} of node {node.scope or '(top)'} -> {', '.join(node.outputs)} is not in the dialect",
+                    feature=f"op {node.op}",
+                )
         self._interpreter = Interpreter(graph, weights, kernels=kernels)
 
     def submit(self, step: StepInput, kv: ReferenceKVStore) -> StepOutput:
@@ -163,12 +170,6 @@ class ReferenceDevice:
 
     def compile(self, graph: Graph, bucket: Bucket, weights: Any, layout: KVLayout) -> ReferenceExecutable:
         """See `Device.compile`; the interpreter runs any sizes over any pool, so neither changes anything."""
-        for node in graph.nodes:
-            if node.op not in OPS:
-                raise UnsupportedFeature(
-                    f"op {node.op} of node {node.scope or '(top)'} -> {', '.join(node.outputs)} is not in the dialect",
-                    feature=f"op {node.op}",
-                )
         return ReferenceExecutable(graph, weights, self.kernels)
 
     def kv_block_bytes(self, layout: KVLayout) -> int:
