@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wild_plugins import WILD, install, on_path
 from typer.testing import CliRunner
+from wild_plugins import WILD, install, on_path
 
 from octavo.platform.certificate import FILE, held, users_folder
 from octavo.platform.discovery import discover, select

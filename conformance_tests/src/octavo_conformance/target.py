@@ -198,7 +198,9 @@ class Target:
         Steps are split as the platform's limits ask, and their logits put together again. Raises what
         `octavo_conformance.worker.host` raises, and `Refused`.
         """
-        script = self.script(model, actions, block_size=block_size, kv_dtype=kv_dtype, blocks=blocks, poison=poison)
+        script = self.script(
+            model, actions, block_size=block_size, kv_dtype=kv_dtype, blocks=blocks, poison=poison, plan=plan
+        )
         keep = dict(keep) if keep is not None else None
         answer = self._worker.ask("play", **{**script.request, "keep": keep}, seconds=seconds)
         raw, kept = answer["results"], None if keep is None else Kept(**answer["kept"])
@@ -220,7 +222,7 @@ class Target:
 
     def script(
         self, model: Model, actions: Sequence[Action], *, block_size: int | None = None, kv_dtype: str | None = None,
-        blocks: int | None = None, poison: bool = True,
+        blocks: int | None = None, poison: bool = True, plan: Plan | None = None,
     ) -> Script:  # fmt: skip
         """What `play` asks for, for jobs (`act`) that lead the device's life in another way."""
         context = max((row.start + row.count for a in actions if isinstance(a, Step) for row in a.rows), default=1)

@@ -117,8 +117,9 @@ def _budget(form: Format) -> Body:
         stored_as = t.linear_input(form.name)
         for name, rows in (("decode", 1), ("few rows", 7), ("many rows", 64)):
             rng = t.rng(name)
-            matrix = form.matrix(rng, 256, 512)
             for inputs in ("exact codes", "any numbers"):
+                # With a mean, what one rounded row loses could by chance be large enough to hide 2 %, too.
+                matrix = form.matrix(rng, 256, 512, balanced=inputs == "any numbers")
                 # Beside an outlier a coded input loses so much that one row could hide 2 %.
                 drawn = rng.outliers(rows, 512) if rows > 7 else rng.normal(rows, 512)
                 x = _held(t, drawn, stored_as) if inputs == "exact codes" else t.stored(drawn)

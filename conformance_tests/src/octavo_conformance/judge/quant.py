@@ -7,6 +7,7 @@ nobody's quantiser is part of the test. `FORMATS` knows every quantized format; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -97,20 +98,23 @@ class Format:
         return Quantized(self.name, np.ascontiguousarray(data.reshape(rows, -1)), values)
 
     def matrix(self, rng: Rng, rows: int, columns: int, *, balanced: bool = False) -> Quantized:
-        """Random codes, scales and offsets; values of about 1 and below. ``balanced`` makes minimums near those that
-        bring the mean to zero: what a whole model needs, in which a mean would outgrow everything else.
+        """Random codes, scales and offsets; values of about 1 and below. ``balanced`` makes minimums and zero
+        points near those that bring the mean to zero: in a whole model a mean would outgrow everything else, and beside
+        one what rounded inputs lose hangs on how their errors happen to add up.
         """
         count = self.groups(columns)
         codes = rng.integers(self.low, self.high + 1, rows, columns)
         steps = rng.integers(16, 64, rows, count)
         span = max(abs(self.low - self.neutral), self.high - self.neutral)
         unit = rng.uniform(rows, low=0.5, high=2.0) / (64 * span)
+        centre = (self.low + self.high) / 2
         if self.offset.startswith("minimum") and balanced:
             offsets = np.clip(steps + rng.integers(-8, 9, rows, count), 0, self.largest)
-            centre = (self.low + self.high) / 2
             return self.build(codes, steps, offsets, unit, -centre * unit if "added" in self.offset else centre * unit)
         if self.offset == "zero point":
-            offsets = rng.integers(self.low, self.high + 1, rows, count)
+            near = math.floor(centre)
+            low, high = (near - 1, near + 2) if balanced else (self.low, self.high)
+            offsets = rng.integers(low, high + 1, rows, count)
         else:
             offsets = rng.integers(0, self.largest + 1, rows, count) if self.offset else steps * 0
         return self.build(codes, steps, offsets, unit, rng.uniform(rows, low=0.2, high=1.0) / (self.largest or 1))
