@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from native.kernels import KernelSet
 from native.numbers16 import F32, from_bf16, to_bf16
 
-SMALLEST = np.float32(2.0**-112)
+SMALLEST = np.float32(2.0**-80)
 """A group whose largest size is below this counts as zeros (kQuantiseFloor in kernels.h)."""
 
 
