@@ -42,7 +42,8 @@ def test_a_tame_platform_answers(wild: pytest.MonkeyPatch) -> None:
         t = Target(worker, "check", "0")
         played = t.play(copy(t), [every_row(4)])
         assert np.array_equal(played.results[0], X)
-        assert played.changed == () and played.memory == ((1 << 30, 1 << 29),) * 3
+        assert played.changed == () and len(played.memory) == 3
+        assert all(0 < free < total for total, free in played.memory)
 
 
 def test_a_crash_is_the_candidates_and_its_last_words_are_kept(wild: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,9 @@ def test_accepting_what_it_does_not_declare_fails(wild: pytest.MonkeyPatch) -> N
     (record,) = [r for r in done.records if r.mode != "not run"]
     judged = judge(record, check, "A1")
     bad = {case.case for case in judged.cases if case.status is Status.FAIL}
-    assert {"block_size:257", "op:no_such_op", "format:no_such_format", "ranks:2"} == bad
+    undeclared = {"op:no_such_op", "format:no_such_format", "ranks:2", "dtype:bf16", "dtype:f16", "kv:int8"}
+    assert undeclared < bad
+    assert any(name.startswith("block_size:") for name in bad), "one past the largest"
 
 
 def test_a_platform_that_is_not_there_is_told(wild: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def listing(checks: Sequence[Check], width: int) -> Iterator[str]:
 def explanation(check: Check, mutants: Mapping[str, Mutant], width: int) -> Iterator[str]:
     """One check for the terminal: what it demands, when it runs, how it is judged, what it catches."""
     kind = check.grade if check.built else "not built yet"
-    yield f"{check.id}: level {check.level}, module {check.module}, {kind}, since {check.since}"
+    yield from _wrapped(f"{check.id}: level {check.level}, module {check.module}, {kind}, since {check.since}", width)
     yield ""
     yield from _wrapped(check.spec, width)
     yield ""
