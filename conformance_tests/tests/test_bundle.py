@@ -45,7 +45,7 @@ def test_the_reference_platform_certifies_at_its_tier(done: Run) -> None:
     assert not bad
     assert result.exit_code == 0
     assert result.levels[:3] == ("L0", "L1", "L5")
-    assert "Q{q8_0" in result.line
+    assert "q8_0" in result.line
     assert result.line.startswith("octavo-conformance 1.0 · L0 L1 L5") and result.line.endswith("· A2 · quick")
 
 
@@ -230,7 +230,7 @@ def test_a_report_of_a_failure_says_what_is_wrong(done: Run) -> None:
     assert [child.tag for child in cases["act.gated"]] == ["error"]
     assert [child.tag for child in cases["com.barrier_timeout"]] == ["skipped"]
     l1 = next(suite for suite in suites if suite.get("name") == "L1")
-    assert (l1.get("failures"), l1.get("errors"), l1.get("skipped")) == ("1", "1", "0")
+    assert (l1.get("failures"), l1.get("errors")) == ("1", "1")
     assert "#b33" in report.badge(result)
 
 

@@ -56,10 +56,11 @@ def test_a_platform_that_computes_in_bfloat16_passes(tmp_path: Path, monkeypatch
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize("platform", ["reference", "cpu"])
 @pytest.mark.parametrize("id", mutants.catalogue())
-def test_a_planted_fault_is_caught_by_each_check_named_for_it(platform: str, id: str) -> None:
-    built = tuple(name for name in mutants.catalogue()[id].killed_by if CHECKS[name].built)
-    done = run(platform, Selection("full", only=built), mutant=id)
+def test_a_planted_fault_is_caught_by_a_check_named_for_it(id: str) -> None:
+    """The cheapest of them; `octavo conformance mutants` runs all, on the platform of one's choice."""
+    built = [name for name in mutants.catalogue()[id].killed_by if CHECKS[name].built]
+    cheapest = min(built, key=lambda name: CHECKS[name].cost)
+    done = run("reference", Selection("full", only=(cheapest,)), mutant=id)
     ended = {r.id: judge(r, CHECKS[r.id], "A1").status for r in done.records if r.mode != "not run"}
-    assert ended == dict.fromkeys(built, Status.FAIL)
+    assert ended == {cheapest: Status.FAIL}
