@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wild_plugins import HALF, TINY, install, on_path
+from wild_plugins import HALF, KEEPS, TINY, install, on_path
 
 from octavo_conformance import mutants
 from octavo_conformance.certificate import Result, conclude
@@ -61,6 +61,16 @@ def test_kernels_that_compute_in_bfloat16_pass(tmp_path: Path, monkeypatch: pyte
     install(tmp_path, "half", "octavo_half", HALF)
     on_path(monkeypatch, tmp_path)
     assert wrong(part("half", "L1")) == {}
+
+
+def test_what_artifact_faults_are_planted_in_passes_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "keeps", "octavo_keeps", KEEPS)
+    on_path(monkeypatch, tmp_path)
+    done = run("keeps", Selection("quick", only=("art.",)))
+    ended = {r.id: judge(r, CHECKS[r.id], "A1").status for r in done.records if r.mode != "not run"}
+    assert set(ended.values()) <= {Status.PASS, Status.INFO}
 
 
 @pytest.mark.parametrize("id", mutants.catalogue())

@@ -150,3 +150,20 @@ def octavo_platforms():
     return [Platform()]
 '''
 """What most accelerators do, and none of the platforms here: the budgets must be right for it too."""
+
+
+KEEPS = '''
+"""The reference platform, keeping the graphs that it compiles: what the faults of m_artifacts are planted in."""
+from octavo import platform as api
+from octavo.platform.reference_plugin import ReferencePlatform
+from octavo_conformance.mutants.m_artifacts import Keeps
+
+class Platform(Keeps):
+    info = api.PlatformInfo("keeps", "Nobody", "1.0", "accelerator",
+                            {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0"})
+
+@api.hookimpl
+def octavo_platforms():
+    return [Platform(ReferencePlatform())]
+'''
+"""A platform that has an artifact store's every use, and no fault: the checks must pass it."""

@@ -134,35 +134,30 @@ def balanced(prompt: Sequence[int], count: int, window: int | None = None) -> li
 
 
 def windowed_model(t: Target, distance: int, window: int, *, longest: int = 512) -> Model:
-    """`engines.copy_model` over all and `balance_model` over a window, side by side: two groups of KV blocks.
+    """`engines.copy_model` over all and another over a window, side by side: two groups of KV blocks.
 
-    Tokens are pairs 2 c + b: the next c is that of the token ``distance`` before the last, the next b the rarer one
-    within the window. `windowed` makes them.
+    Tokens are pairs 2 c + b: the next c is that of the token ``distance`` before the last; the next b is that of the
+    oldest token within the window, which is found by a query that aims at the one before it. `windowed` makes them.
     """
     spec = RopeSpec(HEAD_DIM, theta=4.0 * longest)
-    asks, holds = aligned(spec, distance, longest)
     width = VOCAB + 16
     p = Probe(t, "windowed")
     x = p.rows("embed", _one_hot(width, {VOCAB: 1.0}))
-    maps = {name: np.zeros((HEAD_DIM, width), np.float32) for name in ("0.q", "0.k", "0.v", "1.q", "1.k", "1.v")}
-    maps["0.q"][:, VOCAB], maps["0.k"][:, VOCAB] = asks, holds
     tokens = np.arange(VOCAB)
-    maps["0.v"][tokens // 2, tokens] = 1
-    maps["1.k"][0, VOCAB] = 1
-    maps["1.v"][0, tokens] = 1 - 2 * (tokens % 2)
-    maps["1.v"][1, VOCAB] = 1
-    for name, matrix in maps.items():
-        p.weight(f"{name}.weight", matrix)
-    heads = np.zeros((2, VOCAB, HEAD_DIM), np.float32)
-    heads[0, tokens, tokens // 2] = 4
-    heads[1, tokens, 0], heads[1, tokens, 1] = tokens % 2, (tokens % 2) * 0.5 / longest
-    p.weight("0.o.weight", heads[0])
-    p.weight("1.o.weight", heads[1])
     outputs = []
-    for layer in (0, 1):
+    for layer, (asks, holds) in enumerate(
+        (aligned(spec, distance, longest), aligned(spec, window, longest, window=window))
+    ):
+        query, key, value = (np.zeros((HEAD_DIM, width), np.float32) for _ in range(3))
+        query[:, VOCAB], key[:, VOCAB] = asks, holds
+        what, weight = ((tokens // 2, 4), (tokens % 2, 1))[layer]
+        value[what, tokens] = 1
+        head = np.zeros((VOCAB, HEAD_DIM), np.float32)
+        head[tokens, what] = weight
+        for name, matrix in (("q", query), ("k", key), ("v", value), ("o", head)):
+            p.weight(f"{layer}.{name}.weight", matrix)
         q, k, v = (p.build.linear(x, f"{layer}.{name}", HEAD_DIM) for name in "qkv")
-        if layer == 0:
-            q, k = p.build.rope(q, k, spec)
+        q, k = p.build.rope(q, k, spec)
         mixed = p.build.attention(
             q, k, v, layer=layer, heads=1, kv_heads=1, head_dim=HEAD_DIM, scale=1.0, window=window if layer else None
         )
@@ -171,12 +166,10 @@ def windowed_model(t: Target, distance: int, window: int, *, longest: int = 512)
 
 
 def windowed(prompt: Sequence[int], distance: int, window: int, count: int) -> list[int]:
-    """What a `windowed_model` must make of a prompt longer than ``distance``."""
+    """What a `windowed_model` must make of a prompt longer than ``distance`` and ``window``."""
     tokens = list(prompt)
     for _ in range(count):
-        ones = sum(token % 2 for token in tokens[-window:])
-        seen = min(window, len(tokens))
-        tokens.append(tokens[len(tokens) - 1 - distance] // 2 * 2 + (0 if seen - ones < ones else 1))
+        tokens.append(tokens[len(tokens) - 1 - distance] // 2 * 2 + tokens[-window] % 2)
     return tokens[len(prompt) :]
 
 

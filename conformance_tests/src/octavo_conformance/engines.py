@@ -106,18 +106,21 @@ def copy_model(t: Target, distance: int, *, longest: int = 512, head_dim: int = 
     return p.logits(p.build.take_rows(out), head)
 
 
-def aligned(spec: RopeSpec, distance: int, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A query and a key that agree best where the key stands ``distance`` before the query.
+def aligned(
+    spec: RopeSpec, distance: int, longest: int, *, window: int | None = None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A query and a key that agree best where the key stands ``distance`` before the query; within a ``window`` that
+    ends just before, at the oldest key that is seen.
 
     All pairs point along their first axis in the key; in the query each is turned by its own angle of ``distance``, so
     that the score at a gap g is the sum of cos(frequency * (g - distance)).
     """
     pairs = spec.head_dim // 2
     frequency = spec.theta ** (-np.arange(pairs) / pairs)
-    gaps = np.arange(longest)
+    gaps = np.arange(longest if window is None else window)
     scores = np.cos((gaps[:, None] - distance) * frequency).sum(1)
-    others = np.delete(scores, distance)
-    lead = pairs - float(others.max())
+    found = min(distance, len(gaps) - 1)
+    lead = float(scores[found] - np.delete(scores, found).max())
     if lead <= 0:
         raise ValueError(f"no query of {spec.head_dim} elements finds the token {distance} back among {longest}")
     size = math.sqrt(2 * MARGIN / lead)  # twice, for what bf16 takes away

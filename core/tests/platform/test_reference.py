@@ -21,6 +21,7 @@ from octavo.platform import (
     KVStore,
     MemoryReport,
     ReferenceDevice,
+    ReferenceExecutable,
     ReferenceKVStore,
     SamplingBatch,
     StepInput,
@@ -296,6 +297,13 @@ def test_it_declares_the_whole_dialect_and_every_weight_format() -> None:
     assert frozenset(OPS) == REFERENCE_CAPABILITIES.ops
     assert frozenset(FORMATS) == REFERENCE_CAPABILITIES.weight_formats
     assert REFERENCE_CAPABILITIES.dtypes == REFERENCE_CAPABILITIES.kv_dtypes == ("f32",)
+
+
+def test_the_executable_alone_refuses_an_unknown_op() -> None:
+    graph = model()
+    foreign = replace(graph, nodes=(replace(graph.nodes[0], op="divine"), *graph.nodes[1:]))
+    with pytest.raises(UnsupportedFeature, match="op divine"):
+        ReferenceExecutable(foreign, {})
 
 
 def test_an_unknown_op_is_refused_by_name_before_anything_runs() -> None:
