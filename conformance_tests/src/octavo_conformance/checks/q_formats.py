@@ -202,7 +202,7 @@ def _embed(form: Format) -> Body:
 def _inputs(form: Format) -> Body:
     def body(t: Target) -> Iterator[Verdict]:
         rng = t.rng("rows")
-        matrix = form.matrix(rng, 64, 512)
+        matrix = form.matrix(rng, 64, 512, balanced=True)
         drawn = rng.normal(6, 512)
         drawn[1], drawn[3] = 0.0, drawn[3] * 1e-6
         drawn[2, 300] = 1e4
