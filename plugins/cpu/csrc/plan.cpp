@@ -1,117 +1,13 @@
 #include "plan.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <new>
 
-#include "numbers.h"
 #include "refine.h"
 
 namespace octavo {
-
-// -- the block pool ------------------------------------------------------------------------------------------------------------
-
-Pages::Pages(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
-    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data_ == MAP_FAILED) {
-        data_ = nullptr;
-        throw std::bad_alloc();
-    }
-#ifdef MADV_HUGEPAGE
-    madvise(data_, bytes_, MADV_HUGEPAGE);  // a refusal changes nothing but speed
-#endif
-}
-
-Pages::~Pages() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-}
-
-Pages& Pages::operator=(Pages&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-}
-
-KVStore::KVStore(KVFormat format_, int slots_, int blocks_, int block_size_, int kv_heads_, int head_dim_)
-    : format(format_), slots(slots_), blocks(blocks_), block_size(block_size_), kv_heads(kv_heads_), head_dim(head_dim_),
-      slot_bytes_(size_t(kv_heads_) * (key_bytes() + value_bytes())), pages_(size_t(blocks_) * block_stride()) {}
-
-namespace {
-
-// The scale of `count` numbers that lie together, and their codes. It is a bf16 number, rounded up so that no code exceeds 127.
-uint16_t quantise_few(const float* values, int count, int8_t* codes) {
-    float largest = 0.0f;
-    bool finite = true;
-    for (int i = 0; i < count; ++i) {
-        largest = std::max(largest, std::fabs(values[i]));
-        finite = finite && std::isfinite(values[i]);
-    }
-    const uint16_t scale = !finite ? 0x7fc0 : largest < kQuantiseFloor ? 0 : uint16_t((float_to_bits(largest / 127.0f) + 0xffff) >> 16);
-    const float inverse = scale == 0 || !finite ? 0.0f : 1.0f / from_bf16(scale);
-    for (int i = 0; i < count; ++i) codes[i] = finite ? int8_t(std::lrintf(values[i] * inverse)) : 1;
-    return scale;
-}
-
-// Where dimension d of a key, or of a value, lies in its part, in elements.
-size_t key_at(size_t offset, size_t d) { return d / 2 * 2 * kPart + offset * 2 + d % 2; }
-size_t value_at(size_t offset, size_t d, size_t dim) { return offset / 2 * 2 * dim + d * 2 + offset % 2; }
-
-}  // namespace
-
-void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch) {
-    const size_t block = size_t(at / block_size), part = size_t(at % block_size / kPart), offset = size_t(at % kPart), dim = size_t(head_dim);
-    uint8_t* k = keys(slot) + block * block_stride() + part * key_part_bytes(format, head_dim);
-    uint8_t* v = values(slot) + block * block_stride() + part * value_part_bytes(format, head_dim);
-    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim, k += key_bytes(), v += value_bytes()) {
-        if (format == KVFormat::Bf16) {
-            uint16_t *const wide_k = reinterpret_cast<uint16_t*>(k), *const wide_v = reinterpret_cast<uint16_t*>(v);
-            kernels.to_bf16(key, head_dim, scratch);
-            for (size_t d = 0; d < dim; d += 2) std::memcpy(wide_k + key_at(offset, d), scratch + d, 4);
-            kernels.to_bf16(value, head_dim, scratch);
-            for (size_t d = 0; d < dim; ++d) wide_v[value_at(offset, d, dim)] = scratch[d];
-            continue;
-        }
-        int8_t codes[kValueGroup];
-        uint16_t *const k_scales = reinterpret_cast<uint16_t*>(k + dim * kPart), *const v_scales = reinterpret_cast<uint16_t*>(v + dim * kPart);
-        for (size_t d = 0; d < dim; d += kKeyGroup) {
-            k_scales[d / kKeyGroup * kPart + offset] = quantise_few(key + d, kKeyGroup, codes);
-            for (size_t i = 0; i < kKeyGroup; i += 2) std::memcpy(k + key_at(offset, d + i), codes + i, 2);
-        }
-        for (size_t d = 0; d < dim; d += kValueGroup) {
-            v_scales[d / kValueGroup * kPart + offset] = quantise_few(value + d, kValueGroup, codes);
-            for (size_t i = 0; i < kValueGroup; ++i) v[value_at(offset, d + i, dim)] = uint8_t(codes[i]);
-        }
-    }
-}
-
-void KVStore::read(int slot, int64_t at, float* key, float* value) const {
-    const size_t block = size_t(at / block_size), part = size_t(at % block_size / kPart), offset = size_t(at % kPart), dim = size_t(head_dim);
-    const uint8_t* k = keys(slot) + block * block_stride() + part * key_part_bytes(format, head_dim);
-    const uint8_t* v = values(slot) + block * block_stride() + part * value_part_bytes(format, head_dim);
-    for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim, k += key_bytes(), v += value_bytes())
-        for (size_t d = 0; d < dim; ++d) {
-            if (format == KVFormat::Bf16) {
-                key[d] = from_bf16(reinterpret_cast<const uint16_t*>(k)[key_at(offset, d)]);
-                value[d] = from_bf16(reinterpret_cast<const uint16_t*>(v)[value_at(offset, d, dim)]);
-                continue;
-            }
-            const float k_scale = from_bf16(reinterpret_cast<const uint16_t*>(k + dim * kPart)[d / kKeyGroup * kPart + offset]);
-            const float v_scale = from_bf16(reinterpret_cast<const uint16_t*>(v + dim * kPart)[d / kValueGroup * kPart + offset]);
-            key[d] = from_bf16(to_bf16(float(int8_t(k[key_at(offset, d)])) * k_scale));
-            value[d] = from_bf16(to_bf16(float(int8_t(v[value_at(offset, d, dim)])) * v_scale));
-        }
-}
-
-void KVStore::copy_block(int source, int destination) {
-    uint8_t* const base = pages_.as<uint8_t>();
-    std::memcpy(base + size_t(destination) * block_stride(), base + size_t(source) * block_stride(), block_stride());
-}
-
-// -- the model -----------------------------------------------------------------------------------------------------------------
 
 namespace {
 constexpr int kPieces = 4;
@@ -570,6 +466,7 @@ void Model::attention(const Step& step, int worker, const StepArrays& arrays, KV
 
 // Room for what the chunks of this piece leave, in whichever layer they leave most.
 void Model::reserve_partials(const StepArrays& arrays) {
+    if (std::all_of(arrays.context_lens, arrays.context_lens + arrays.rows, [](int length) { return length <= kContextChunk; })) return;
     size_t most = 0;
     for (const Step& step : steps) {
         if (step.op != Op::Attention) continue;
