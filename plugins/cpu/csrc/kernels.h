@@ -28,6 +28,14 @@ struct Activations {
 
 constexpr float kLowUnit = 1.0f / 256;
 
+// Whether any of `rows` rows from `row` on has finer codes in a group. (Static: see numbers.h.)
+static inline bool any_refined(const Activations& x, int row, int rows, int g) {
+    bool any = false;
+    if (x.refined)
+        for (int r = row; r < row + rows; ++r) any = any || x.refined[size_t(r) * size_t(x.k / 32) + size_t(g)];
+    return any;
+}
+
 // A group whose largest size is below this has a scale and codes of 0: 127 / size would leave the range of a float, and a product of
 // scales its normal numbers, where 1 / 256 of it is no longer exact.
 constexpr float kQuantiseFloor = 8.271806125530277e-25f;  // 2^-80
@@ -101,7 +109,7 @@ struct Kernels {
     void (*gated)(const float* a, const float* b, int size, Gate kind, float* out);
     // Rotate `heads` heads in place; cos and sin are [turned / 2].
     void (*rope)(float* x, int heads, int head_dim, int turned, bool interleaved, const float* cos, const float* sin);
-    // `scratch` has attention_scratch floats, 64-byte aligned.
+    // `scratch` has attention_scratch floats.
     void (*attention)(const AttentionUnit& unit, float* scratch);
     // Fold values[0 … count-1], whose first is column `base`, into best.
     void (*argmax)(const float* values, int count, int base, Best& best);

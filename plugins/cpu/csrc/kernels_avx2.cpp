@@ -163,15 +163,6 @@ inline void add_planes(const uint8_t* codes, const int8_t* const (&a)[M], int fi
     }
 }
 
-// Whether any of M rows from `row` on has finer codes in a group.
-template <int M>
-inline bool any_refined(const Activations& x, int row, int g) {
-    bool any = false;
-    if (x.refined)
-        for (int m = 0; m < M; ++m) any = any || x.refined[size_t(row + m) * size_t(x.k / 32) + size_t(g)];
-    return any;
-}
-
 // The rows' finer codes of a group.
 template <int M>
 inline void low_codes(const Activations& x, int row, int g, const int8_t* (&low)[M]) {
@@ -224,7 +215,7 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
         }
         prefetch(codes + kAhead, step);
         __m256i dot[M][2], low_dot[M][2];
-        const bool refined = any_refined<M>(x, row, g);
+        const bool refined = any_refined(x, row, M, g);
         const float unit = refined ? kLowUnit : 1.0f;
         const int8_t* low[M];
         if (refined) low_codes(x, row, g, low);
@@ -308,7 +299,7 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activat
             };
             for (int m = 0; m < M; ++m) begin(dot, m, half_sums_of[m]);
             add_planes<packing>(codes, a, 0, 8, dot);
-            const bool refined = any_refined<M>(x, row, g);
+            const bool refined = any_refined(x, row, M, g);
             const float unit = refined ? kLowUnit : 1.0f;
             if (refined) {
                 const int8_t* low[M];
@@ -598,182 +589,130 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 
 // -- attention -----------------------------------------------------------------------------------------------------------------
 
-// Scores of V queries against 16 positions.
-template <int V>
-void scores16(const uint16_t* keys, const float* queries, int dim, float* scores) {
-    __m256 total[V][2];
-    for (int v = 0; v < V; ++v) total[v][0] = total[v][1] = _mm256_setzero_ps();
-    for (int d = 0; d < dim; d += 2) {
-        const __m256i left = load(keys + d * 16), right = load(keys + d * 16 + 16);
-        for (int v = 0; v < V; ++v) {
-            const __m256 first = _mm256_set1_ps(queries[v * dim + d]), second = _mm256_set1_ps(queries[v * dim + d + 1]);
-            total[v][0] = _mm256_fmadd_ps(first_of(left), first, total[v][0]);
-            total[v][1] = _mm256_fmadd_ps(first_of(right), first, total[v][1]);
-            total[v][0] = _mm256_fmadd_ps(second_of(left), second, total[v][0]);
-            total[v][1] = _mm256_fmadd_ps(second_of(right), second, total[v][1]);
-        }
+// The parts of attention that are this set's own; see attention.h.
+struct Eights {
+    using Floats = __m256;
+    static constexpr int kLanes = 8;
+
+    static Floats all(float x) { return _mm256_set1_ps(x); }
+
+    static Floats scales(const uint8_t* at) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))), 16));
     }
-    for (int v = 0; v < V; ++v)
-        for (int h = 0; h < 2; ++h) _mm256_storeu_ps(scores + v * kSpan + h * 8, total[v][h]);
-}
 
-// out[V][16] of one slice of the head += weights x values, for positions first … end-1 of the span; first is even. Where the number of
-// positions is odd, the one beside the last is not written yet: whatever is there must not touch the sum.
-template <int V>
-void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out) {
-    __m256 total[V][2];
-    for (int v = 0; v < V; ++v)
-        for (int h = 0; h < 2; ++h) total[v][h] = _mm256_loadu_ps(out + v * dim + slice + h * 8);
-    for (int i = first; i < end; i += 2) {
-        const uint16_t* values = parts[i / kPart] + size_t(i % kPart) * size_t(dim) + slice * 2;
-        const __m256i left = load(values), right = load(values + 16);
-        for (int v = 0; v < V; ++v) {
-            const __m256 weight = _mm256_set1_ps(weights[v * kSpan + i]);
-            total[v][0] = _mm256_fmadd_ps(first_of(left), weight, total[v][0]);
-            total[v][1] = _mm256_fmadd_ps(first_of(right), weight, total[v][1]);
-        }
-        if (i + 1 == end) break;
-        for (int v = 0; v < V; ++v) {
-            const __m256 weight = _mm256_set1_ps(weights[v * kSpan + i + 1]);
-            total[v][0] = _mm256_fmadd_ps(second_of(left), weight, total[v][0]);
-            total[v][1] = _mm256_fmadd_ps(second_of(right), weight, total[v][1]);
-        }
-    }
-    for (int v = 0; v < V; ++v)
-        for (int h = 0; h < 2; ++h) _mm256_storeu_ps(out + v * dim + slice + h * 8, total[v][h]);
-}
-
-// A span's scores of one query, capped and masked; returns the largest.
-inline float finish_scores(const AttentionUnit& unit, int v, int start, int first, int end, float* scores) {
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256 minus_infinity = _mm256_set1_ps(kMinusInfinity);
-    __m256 largest = minus_infinity;
-    for (int i = first; i < end; i += 8) {
-        __m256 score = _mm256_loadu_ps(scores + i);
-        if (unit.softcap > 0.0f) {
-            const __m256 scaled = _mm256_mul_ps(score, _mm256_set1_ps(unit.scale));
-            score = _mm256_mul_ps(_mm256_set1_ps(unit.softcap), hyperbolic_tangent(_mm256_div_ps(scaled, _mm256_set1_ps(unit.softcap))));
-        }
-        const __m256i position = _mm256_add_epi32(lane, _mm256_set1_epi32(start + i));
-        const __m256i hidden = _mm256_or_si256(_mm256_cmpgt_epi32(position, _mm256_set1_epi32(unit.positions[v])),
-                                               _mm256_cmpgt_epi32(_mm256_set1_epi32(unit.first[v]), position));
-        score = _mm256_blendv_ps(score, minus_infinity, _mm256_castsi256_ps(hidden));
-        _mm256_storeu_ps(scores + i, score);
-        largest = _mm256_max_ps(largest, score);
-    }
-    return largest_of(largest);
-}
-
-// 2^x, x <= 0, by 2^n * p(r), |r| <= 1/2. Below -126 it falls to 0, which its rounding to bf16 does elsewhere; NaN stays NaN (max takes its
-// second operand where one is).
-inline __m256 power_of_two(__m256 x) {
-    const __m256 clamped = _mm256_max_ps(_mm256_set1_ps(-127.0f), x);
-    const __m256 n = _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m256 r = _mm256_sub_ps(clamped, n);
-    __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(kPower4), r, _mm256_set1_ps(kPower3));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kPower2));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kPower1));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kPower0));
-    const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
-}
-
-// Scores become weights, rounded to bf16; returns their sum.
-inline float weigh(int first, int end, float factor, float shift, float* scores) {
-    __m256 sum = _mm256_setzero_ps();
-    for (int i = first; i < end; i += 8) {
-        const __m256 weight = power_of_two(_mm256_fmsub_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(factor), _mm256_set1_ps(shift)));
-        const __m256 rounded = _mm256_castsi256_ps(rounded_to_bf16(weight));
-        _mm256_storeu_ps(scores + i, rounded);
-        sum = _mm256_add_ps(sum, rounded);
-    }
-    return sum_of(sum);
-}
-
-// 16 codes, two to a lane, with a scale for the first and one for the second of each lane, as bf16.
-inline void expand16(const uint8_t* codes, __m256 first_scale, __m256 second_scale, uint16_t* out) {
-    const __m256i both = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
-    const __m256 first = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 16), 16)), first_scale);
-    const __m256 second = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(both, 16)), second_scale);
-    const __m256i low = _mm256_srli_epi32(rounded_to_bf16(first), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_or_si256(low, rounded_to_bf16(second)));
-}
-
-void expand_keys(const uint8_t* part, int dim, uint16_t* out) {
-    const uint8_t* scales = part + dim * kPart;
-    for (int group = 0; group < dim / kKeyGroup; ++group)
-        for (int half = 0; half < 2; ++half) {
-            const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + group * kPart * 2 + half * 16));
-            const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight), 16));
-            for (int pair = 0; pair < kKeyGroup / 2; ++pair) {
-                const int at = (group * kKeyGroup / 2 + pair) * 32 + half * 16;
-                expand16(part + at, scale, scale, out + at);
+    // Scores of V queries against 16 positions.
+    template <int V>
+    static void scores16(const uint16_t* keys, const float* queries, int dim, float* scores) {
+        __m256 total[V][2];
+        for (int v = 0; v < V; ++v) total[v][0] = total[v][1] = _mm256_setzero_ps();
+        for (int d = 0; d < dim; d += 2) {
+            const __m256i left = load(keys + d * 16), right = load(keys + d * 16 + 16);
+            for (int v = 0; v < V; ++v) {
+                const __m256 first = _mm256_set1_ps(queries[v * dim + d]), second = _mm256_set1_ps(queries[v * dim + d + 1]);
+                total[v][0] = _mm256_fmadd_ps(first_of(left), first, total[v][0]);
+                total[v][1] = _mm256_fmadd_ps(first_of(right), first, total[v][1]);
+                total[v][0] = _mm256_fmadd_ps(second_of(left), second, total[v][0]);
+                total[v][1] = _mm256_fmadd_ps(second_of(right), second, total[v][1]);
             }
         }
-}
+        for (int v = 0; v < V; ++v)
+            for (int h = 0; h < 2; ++h) _mm256_storeu_ps(scores + v * kSpan + h * 8, total[v][h]);
+    }
 
-void expand_values(const uint8_t* part, int dim, uint16_t* out) {
-    const uint8_t* scales = part + dim * kPart;
-    for (int pair = 0; pair < kPart / 2; ++pair)
-        for (int group = 0; group < dim / kValueGroup; ++group) {
-            const __m256 first = _mm256_set1_ps(scale_at(scales, group * kPart + pair * 2));
-            const __m256 second = _mm256_set1_ps(scale_at(scales, group * kPart + pair * 2 + 1));
-            for (int half = 0; half < 2; ++half) {
-                const int at = pair * dim * 2 + group * 32 + half * 16;
-                expand16(part + at, first, second, out + at);
+    // out[V][16] of one slice of the head += weights x values, for positions first … end-1 of the span; first is even. Where the number of
+    // positions is odd, the one beside the last is not written yet: whatever is there must not touch the sum.
+    template <int V>
+    static void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out) {
+        __m256 total[V][2];
+        for (int v = 0; v < V; ++v)
+            for (int h = 0; h < 2; ++h) total[v][h] = _mm256_loadu_ps(out + v * dim + slice + h * 8);
+        for (int i = first; i < end; i += 2) {
+            const uint16_t* values = parts[i / kPart] + size_t(i % kPart) * size_t(dim) + slice * 2;
+            const __m256i left = load(values), right = load(values + 16);
+            for (int v = 0; v < V; ++v) {
+                const __m256 weight = _mm256_set1_ps(weights[v * kSpan + i]);
+                total[v][0] = _mm256_fmadd_ps(first_of(left), weight, total[v][0]);
+                total[v][1] = _mm256_fmadd_ps(first_of(right), weight, total[v][1]);
+            }
+            if (i + 1 == end) break;
+            for (int v = 0; v < V; ++v) {
+                const __m256 weight = _mm256_set1_ps(weights[v * kSpan + i + 1]);
+                total[v][0] = _mm256_fmadd_ps(second_of(left), weight, total[v][0]);
+                total[v][1] = _mm256_fmadd_ps(second_of(right), weight, total[v][1]);
             }
         }
-}
+        for (int v = 0; v < V; ++v)
+            for (int h = 0; h < 2; ++h) _mm256_storeu_ps(out + v * dim + slice + h * 8, total[v][h]);
+    }
 
-void attention(const AttentionUnit& unit, float* scratch) {
-    const int dim = unit.head_dim, vectors = unit.vectors;
-    float* scores = scratch;                    // [kVectors][kSpan], then the weights
-    float* out = scores + kVectors * kSpan;     // [kVectors][dim]
-    float* queries = out + kVectors * dim;      // [kVectors][dim], rounded to bf16
-    const Parts parts(unit, reinterpret_cast<uint16_t*>(queries + kVectors * dim));
-    SoftmaxState states[kVectors];
-    for (int v = 0; v < vectors; ++v) {
-        for (int d = 0; d < dim; d += 8)
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(queries + v * dim + d), rounded_to_bf16(_mm256_loadu_ps(unit.queries[v] + d)));
-        states[v] = initial_state(unit, v);
+    // A span's scores of one query, capped and masked; returns the largest.
+    static float finish_scores(const AttentionUnit& unit, int v, int start, int first, int end, float* scores) {
+        const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        const __m256 minus_infinity = _mm256_set1_ps(kMinusInfinity);
+        __m256 largest = minus_infinity;
+        for (int i = first; i < end; i += 8) {
+            __m256 score = _mm256_loadu_ps(scores + i);
+            if (unit.softcap > 0.0f) {
+                const __m256 scaled = _mm256_mul_ps(score, _mm256_set1_ps(unit.scale));
+                score = _mm256_mul_ps(_mm256_set1_ps(unit.softcap), hyperbolic_tangent(_mm256_div_ps(scaled, _mm256_set1_ps(unit.softcap))));
+            }
+            const __m256i position = _mm256_add_epi32(lane, _mm256_set1_epi32(start + i));
+            const __m256i hidden = _mm256_or_si256(_mm256_cmpgt_epi32(position, _mm256_set1_epi32(unit.positions[v])),
+                                                   _mm256_cmpgt_epi32(_mm256_set1_epi32(unit.first[v]), position));
+            score = _mm256_blendv_ps(score, minus_infinity, _mm256_castsi256_ps(hidden));
+            _mm256_storeu_ps(scores + i, score);
+            largest = _mm256_max_ps(largest, score);
+        }
+        return largest_of(largest);
     }
-    std::memset(out, 0, size_t(vectors) * size_t(dim) * sizeof(float));
-    const auto [low, high] = seen_range(unit);
-    for (int start = low / kSpan * kSpan; start <= high; start += kSpan) {
-        // Whole parts of 16 positions, as keys lie; beyond `high` they are masked.
-        const int first = std::max(0, (low - start) / kPart * kPart), end = std::min(kSpan, high - start + 1), whole = (end + 15) / kPart * kPart;
-        const uint16_t* values[kSpan / kPart];
-        for (int i = first; i < whole; i += kPart) {
-            const uint16_t* keys = parts.keys(start + i, 0, expand_keys);
-            int v = 0;
-            for (; vectors - v >= 4; v += 4) scores16<4>(keys, queries + v * dim, dim, scores + v * kSpan + i);
-            for (; vectors - v >= 2; v += 2) scores16<2>(keys, queries + v * dim, dim, scores + v * kSpan + i);
-            for (; v < vectors; ++v) scores16<1>(keys, queries + v * dim, dim, scores + v * kSpan + i);
-        }
-        for (int v = 0; v < vectors; ++v) {
-            float* own = scores + v * kSpan;
-            const float factor = score_factor(unit), shrink = states[v].raise(finish_scores(unit, v, start, first, whole, own) * factor);
-            states[v].total += weigh(first, whole, factor, states[v].shift(), own);
-            if (shrink != 1.0f)
-                for (int d = 0; d < dim; d += 8) _mm256_storeu_ps(out + v * dim + d, _mm256_mul_ps(_mm256_loadu_ps(out + v * dim + d), _mm256_set1_ps(shrink)));
-        }
-        for (int i = first; i < whole; i += kPart) values[i / kPart] = parts.values(start + i, i / kPart, expand_values);
-        for (int slice = 0; slice < dim; slice += 16) {
-            int v = 0;
-            for (; vectors - v >= 4; v += 4) mix<4>(values, dim, first, end, scores + v * kSpan, slice, out + v * dim);
-            for (; vectors - v >= 2; v += 2) mix<2>(values, dim, first, end, scores + v * kSpan, slice, out + v * dim);
-            for (; v < vectors; ++v) mix<1>(values, dim, first, end, scores + v * kSpan, slice, out + v * dim);
-        }
+
+    // 2^x, x <= 0, by 2^n * p(r), |r| <= 1/2. Below -126 it falls to 0, which its rounding to bf16 does elsewhere; NaN stays NaN (max takes its
+    // second operand where one is).
+    static __m256 power_of_two(__m256 x) {
+        const __m256 clamped = _mm256_max_ps(_mm256_set1_ps(-127.0f), x);
+        const __m256 n = _mm256_round_ps(clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m256 r = _mm256_sub_ps(clamped, n);
+        __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(kPower4), r, _mm256_set1_ps(kPower3));
+        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kPower2));
+        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kPower1));
+        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kPower0));
+        const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+        return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
     }
-    for (int v = 0; v < vectors; ++v) {
-        if (unit.partial) {
-            keep_partial(unit, v, states[v], out + v * dim);
-            continue;
+
+    // Scores become weights, rounded to bf16; returns their sum.
+    static float weigh(int first, int end, float factor, float shift, float* scores) {
+        __m256 sum = _mm256_setzero_ps();
+        for (int i = first; i < end; i += 8) {
+            const __m256 weight = power_of_two(_mm256_fmsub_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(factor), _mm256_set1_ps(shift)));
+            const __m256 rounded = _mm256_castsi256_ps(rounded_to_bf16(weight));
+            _mm256_storeu_ps(scores + i, rounded);
+            sum = _mm256_add_ps(sum, rounded);
         }
-        for (int d = 0; d < dim; d += 8)
-            _mm256_storeu_ps(unit.outputs[v] + d, _mm256_div_ps(_mm256_loadu_ps(out + v * dim + d), _mm256_set1_ps(states[v].total)));
+        return sum_of(sum);
     }
-}
+
+    // 16 codes, two to a lane, with a scale for the first and one for the second of each lane, as bf16.
+    static void expand(const uint8_t* codes, __m256 first_scale, __m256 second_scale, uint16_t* out) {
+        const __m256i both = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+        const __m256 first = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 16), 16)), first_scale);
+        const __m256 second = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(both, 16)), second_scale);
+        const __m256i low = _mm256_srli_epi32(rounded_to_bf16(first), 16);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_or_si256(low, rounded_to_bf16(second)));
+    }
+
+    static void round(const float* x, int dim, float* out) {
+        for (int d = 0; d < dim; d += 8) _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + d), rounded_to_bf16(_mm256_loadu_ps(x + d)));
+    }
+
+    static void multiply(float* x, int dim, float by) {
+        for (int d = 0; d < dim; d += 8) _mm256_storeu_ps(x + d, _mm256_mul_ps(_mm256_loadu_ps(x + d), _mm256_set1_ps(by)));
+    }
+
+    static void divide(const float* x, int dim, float by, float* out) {
+        for (int d = 0; d < dim; d += 8) _mm256_storeu_ps(out + d, _mm256_div_ps(_mm256_loadu_ps(x + d), _mm256_set1_ps(by)));
+    }
+};
 
 void argmax(const float* values, int count, int base, Best& best) {
     int i = 0;
@@ -785,7 +724,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {kVnni ? "avx_vnni" : "avx2", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits};
+constexpr Kernels kTable = {kVnni ? "avx_vnni" : "avx2", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attend<Eights>, argmax, logit_maxima, weigh_logits};
 
 }  // namespace
 

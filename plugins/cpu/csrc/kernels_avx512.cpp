@@ -83,13 +83,7 @@ struct Stored {
     const int32_t* half_sums(int m, int g) const { return x.half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
     const int8_t* low(int m, int g) const { return x.low + size_t(row + m) * size_t(x.k) + g * 32; }
     const int32_t* low_half_sums(int m, int g) const { return x.low_half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
-    // Whether any of `rows` rows from m on has finer codes in a group.
-    bool refined(int m, int rows, int g) const {
-        bool any = false;
-        if (x.refined)
-            for (int i = m; i < m + rows; ++i) any = any || x.refined[size_t(row + i) * size_t(x.k / 32) + size_t(g)];
-        return any;
-    }
+    bool refined(int m, int rows, int g) const { return any_refined(x, row + m, rows, g); }
     template <Packing packing>
     int32_t taken_away(int m, int g) const { return (half_sums(m, g)[0] + half_sums(m, g)[1]) / 32 * kTakenAway<packing>; }
     template <Packing packing>
@@ -669,8 +663,7 @@ void mix_head(const uint16_t* const* values, int dim, int first, int last, bool 
     for (; slice < dim; slice += 16) mix<V, 1>(values, dim, first, last, odd_end, weights, slice, out);
 }
 
-// 2^x by 2^n * p(r), |r| <= 1/2; p is the polynomial of degree 4 with the least error, 4e-6: weights are rounded to bf16 afterwards. Below
-// -150 the result is 0; NaN stays NaN (max takes its second operand where one is).
+// 2^x by 2^n * p(r), |r| <= 1/2. Below -150 the result is 0; NaN stays NaN (max takes its second operand where one is).
 inline __m512 power_of_two(__m512 x) {
     x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x);
     const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -693,7 +686,7 @@ inline void finish_part(const AttentionUnit& unit, int v, int position, float* a
     const __m512i positions = _mm512_add_epi32(lane, _mm512_set1_epi32(position));
     const __mmask16 seen = _mm512_cmp_epi32_mask(positions, _mm512_set1_epi32(unit.positions[v]), _MM_CMPINT_LE) &
                            _mm512_cmp_epi32_mask(positions, _mm512_set1_epi32(unit.first[v]), _MM_CMPINT_NLT);
-    _mm512_storeu_ps(at, _mm512_mask_blend_ps(seen, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), score));
+    _mm512_storeu_ps(at, _mm512_mask_blend_ps(seen, _mm512_set1_ps(kMinusInfinity), score));
 }
 
 // What a span's scores do to the state of all queries of a unit, one in each lane.
@@ -752,39 +745,26 @@ void weigh(const AttentionUnit& unit, int start, int first16, int last16, float*
     }
 }
 
-// 32 codes, two to a lane, with a scale for the first and one for the second of each lane, as bf16.
-inline void expand32(const uint8_t* codes, __m512 first_scale, __m512 second_scale, uint16_t* out) {
-    const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2,
-                                                17, 1, 16, 0);
-    const __m512i both = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
-    const __m512 first = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(both, 16), 16)), first_scale);
-    const __m512 second = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(both, 16)), second_scale);
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(interleave, __m512i(_mm512_cvtne2ps_pbh(second, first))));
-}
+// How int8 parts become bf16; see attention.h.
+struct Sixteens {
+    using Floats = __m512;
+    static constexpr int kLanes = 16;
 
-void expand_keys(const uint8_t* part, int dim, uint16_t* out) {
-    const uint8_t* scales = part + dim * kPart;
-    for (int group = 0; group < dim / kKeyGroup; ++group) {
-        const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + group * kPart * 2));
-        const __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-        OCTAVO_UNROLL
-        for (int pair = 0; pair < kKeyGroup / 2; ++pair) {
-            const int at = (group * kKeyGroup / 2 + pair) * 32;
-            expand32(part + at, scale, scale, out + at);
-        }
+    static Floats all(float x) { return _mm512_set1_ps(x); }
+
+    static Floats scales(const uint8_t* at) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))), 16));
     }
-}
 
-void expand_values(const uint8_t* part, int dim, uint16_t* out) {
-    const uint8_t* scales = part + dim * kPart;
-    for (int pair = 0; pair < kPart / 2; ++pair)
-        for (int group = 0; group < dim / kValueGroup; ++group) {
-            const __m512 first = _mm512_set1_ps(scale_at(scales, group * kPart + pair * 2));
-            const __m512 second = _mm512_set1_ps(scale_at(scales, group * kPart + pair * 2 + 1));
-            const int at = pair * dim * 2 + group * 32;
-            expand32(part + at, first, second, out + at);
-        }
-}
+    static void expand(const uint8_t* codes, __m512 first_scale, __m512 second_scale, uint16_t* out) {
+        const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18,
+                                                    2, 17, 1, 16, 0);
+        const __m512i both = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
+        const __m512 first = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(both, 16), 16)), first_scale);
+        const __m512 second = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(both, 16)), second_scale);
+        _mm512_storeu_si512(out, _mm512_permutexvar_epi16(interleave, __m512i(_mm512_cvtne2ps_pbh(second, first))));
+    }
+};
 
 void attention(const AttentionUnit& unit, float* scratch) {
     const int dim = unit.head_dim, pairs = dim / 2, vectors = unit.vectors;
@@ -814,13 +794,13 @@ void attention(const AttentionUnit& unit, float* scratch) {
                     fetch.parts[2 * p] = parts.values_at(position + p * kPart);
                     fetch.parts[2 * p + 1] = parts.keys_at(std::min(position + kFetchAhead + p * kPart, high));
                 }
-            for (int p = 0; p < count; ++p) keys[p] = parts.keys(position + p * kPart, p, expand_keys);
+            for (int p = 0; p < count; ++p) keys[p] = parts.keys(position + p * kPart, p, expand_keys<Sixteens>);
             const Fetch* few = vectors <= kFewVectors ? &fetch : nullptr;
             if (count == 2) score_all<2>(keys, queries, pairs, vectors, scores + part * kPart, few);
             else score_all<1>(keys, queries, pairs, vectors, scores + part * kPart, few);
         }
         weigh(unit, start, first16, last16, scores, weights, peaks, totals, out);
-        for (int part = first16; part < last16; ++part) values[part] = parts.values(start + part * kPart, part, expand_values);
+        for (int part = first16; part < last16; ++part) values[part] = parts.values(start + part * kPart, part, expand_values<Sixteens>);
         // All positions up to `high` are written, and finite where the sequence is sound; beyond it lies what others left.
         const int end = std::min(kSpan, high - start + 1);
         const int first_pair = first16 * 8, last_pair = (end + 1) / 2;

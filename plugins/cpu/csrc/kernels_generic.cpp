@@ -207,21 +207,21 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
         }
 }
 
-void expand_keys(const uint8_t* part, int dim, uint16_t* out) {
+void int8_keys(const uint8_t* part, int dim, uint16_t* out) {
     for (int i = 0; i < dim * kPart; ++i) {
         const int position = i / 2 % kPart, dimension = i / (2 * kPart) * 2 + i % 2;
         out[i] = to_bf16(float(int8_t(part[i])) * scale_at(part + dim * kPart, dimension / kKeyGroup * kPart + position));
     }
 }
 
-void expand_values(const uint8_t* part, int dim, uint16_t* out) {
+void int8_values(const uint8_t* part, int dim, uint16_t* out) {
     for (int i = 0; i < dim * kPart; ++i) {
         const int position = i / (2 * dim) * 2 + i % 2, dimension = i / 2 % dim;
         out[i] = to_bf16(float(int8_t(part[i])) * scale_at(part + dim * kPart, dimension / kValueGroup * kPart + position));
     }
 }
 
-void attend(const AttentionUnit& unit, int v, float* query, uint16_t* room) {
+void attend_one(const AttentionUnit& unit, int v, float* query, uint16_t* room) {
     const int dim = unit.head_dim, low = std::max(unit.first[v], unit.begin), high = std::min(unit.positions[v], unit.end - 1);
     for (int d = 0; d < dim; ++d) query[d] = from_bf16(to_bf16(unit.queries[v][d]));
     const Parts parts(unit, room);
@@ -233,7 +233,7 @@ void attend(const AttentionUnit& unit, int v, float* query, uint16_t* room) {
         const int from = std::max(low, start), to = std::min(high + 1, start + kSpan);
         float largest = kMinusInfinity;
         for (int position = from; position < to; ++position) {
-            const uint16_t* keys = parts.keys(position, 0, expand_keys);
+            const uint16_t* keys = parts.keys(position, 0, int8_keys);
             float score = 0.0f;
             for (int d = 0; d < dim; ++d) score += query[d] * from_bf16(keys[d / 2 * 2 * kPart + position % kPart * 2 + d % 2]);
             if (unit.softcap > 0.0f) score = unit.softcap * std::tanh(score * unit.scale / unit.softcap);
@@ -245,7 +245,7 @@ void attend(const AttentionUnit& unit, int v, float* query, uint16_t* room) {
         for (int position = from; position < to; ++position) {
             const float weight = from_bf16(to_bf16(std::exp2(std::fma(weights[position - start], score_factor(unit), -state.shift()))));
             state.total += weight;
-            const uint16_t* values = parts.values(position, 0, expand_values);
+            const uint16_t* values = parts.values(position, 0, int8_values);
             for (int d = 0; d < dim; ++d) out[d] += weight * from_bf16(values[position % kPart / 2 * 2 * dim + d * 2 + position % 2]);
         }
     }
@@ -255,7 +255,7 @@ void attend(const AttentionUnit& unit, int v, float* query, uint16_t* room) {
 
 void attention(const AttentionUnit& unit, float* scratch) {
     uint16_t* const room = reinterpret_cast<uint16_t*>(scratch + unit.head_dim);
-    for (int v = 0; v < unit.vectors; ++v) attend(unit, v, scratch, room);
+    for (int v = 0; v < unit.vectors; ++v) attend_one(unit, v, scratch, room);
 }
 
 void argmax(const float* values, int count, int base, Best& best) {

@@ -142,14 +142,6 @@ inline void set(int32x4_t (&dot)[kParts], int32_t value) {
     for (int q = 0; q < kParts; ++q) dot[q] = vdupq_n_s32(value);
 }
 
-// Whether any of `rows` rows from `row` on has finer codes in a group.
-inline bool any_refined(const Activations& x, int row, int rows, int g) {
-    bool any = false;
-    if (x.refined)
-        for (int m = row; m < row + rows; ++m) any = any || x.refined[size_t(m) * size_t(x.k / 32) + size_t(g)];
-    return any;
-}
-
 // A group's codes of M rows, 16 to a register.
 template <int M>
 inline void load_codes(const int8_t* codes, const Activations& x, int row, int g, int8x16_t (&out)[M][2]) {
@@ -556,174 +548,121 @@ void rope(float* x, int heads, int head_dim, int turned, bool interleaved, const
 
 // -- attention -----------------------------------------------------------------------------------------------------------------
 
-#if defined(OCTAVO_NEON_I8MM)
-template <int V>
-void scores16(const uint16_t* keys, const float* queries, int dim, float* scores);
-template <int V>
-void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out);
-#else
-// Scores of V queries against 16 positions.
-template <int V>
-void scores16(const uint16_t* keys, const float* queries, int dim, float* scores) {
-    Tile total[V];
-    for (int v = 0; v < V; ++v) total[v] = {{zero(), zero(), zero(), zero()}};
-    for (int d = 0; d < dim; d += 2) {
-        uint32x4_t pairs[kParts];
-        for (int q = 0; q < kParts; ++q) pairs[q] = load_pairs(keys + d * 16 + q * 8);
-        for (int v = 0; v < V; ++v)
-            for (int q = 0; q < kParts; ++q) {
-                total[v].part[q] = vfmaq_n_f32(total[v].part[q], first_of(pairs[q]), queries[v * dim + d]);
-                total[v].part[q] = vfmaq_n_f32(total[v].part[q], second_of(pairs[q]), queries[v * dim + d + 1]);
-            }
-    }
-    for (int v = 0; v < V; ++v) store(scores + v * kSpan, total[v]);
-}
+// The parts of attention that are this set's own; see attention.h.
+struct Fours {
+    using Floats = float32x4_t;
+    static constexpr int kLanes = 4;
 
-// out[V][16] of one slice of the head += weights x values, for positions first … end-1 of the span; first is even. Where the number of
-// positions is odd, the one beside the last is not written yet: whatever is there must not touch the sum.
-template <int V>
-void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out) {
-    Tile total[V];
-    for (int v = 0; v < V; ++v)
-        for (int q = 0; q < kParts; ++q) total[v].part[q] = vld1q_f32(out + v * dim + slice + q * 4);
-    for (int i = first; i < end; i += 2) {
-        const uint16_t* values = parts[i / kPart] + size_t(i % kPart) * size_t(dim) + slice * 2;
-        uint32x4_t pairs[kParts];
-        for (int q = 0; q < kParts; ++q) pairs[q] = load_pairs(values + q * 8);
-        for (int v = 0; v < V; ++v)
-            for (int q = 0; q < kParts; ++q) total[v].part[q] = vfmaq_n_f32(total[v].part[q], first_of(pairs[q]), weights[v * kSpan + i]);
-        if (i + 1 == end) break;
-        for (int v = 0; v < V; ++v)
-            for (int q = 0; q < kParts; ++q) total[v].part[q] = vfmaq_n_f32(total[v].part[q], second_of(pairs[q]), weights[v * kSpan + i + 1]);
+    static Floats all(float x) { return vdupq_n_f32(x); }
+
+    static Floats scales(const uint8_t* at) { return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16)); }
+
+#if defined(OCTAVO_NEON_I8MM)  // kernels_neon_i8mm.cpp has these two
+    template <int V>
+    static void scores16(const uint16_t* keys, const float* queries, int dim, float* scores);
+    template <int V>
+    static void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out);
+#else
+    // Scores of V queries against 16 positions.
+    template <int V>
+    static void scores16(const uint16_t* keys, const float* queries, int dim, float* scores) {
+        Tile total[V];
+        for (int v = 0; v < V; ++v) total[v] = {{zero(), zero(), zero(), zero()}};
+        for (int d = 0; d < dim; d += 2) {
+            uint32x4_t pairs[kParts];
+            for (int q = 0; q < kParts; ++q) pairs[q] = load_pairs(keys + d * 16 + q * 8);
+            for (int v = 0; v < V; ++v)
+                for (int q = 0; q < kParts; ++q) {
+                    total[v].part[q] = vfmaq_n_f32(total[v].part[q], first_of(pairs[q]), queries[v * dim + d]);
+                    total[v].part[q] = vfmaq_n_f32(total[v].part[q], second_of(pairs[q]), queries[v * dim + d + 1]);
+                }
+        }
+        for (int v = 0; v < V; ++v) store(scores + v * kSpan, total[v]);
     }
-    for (int v = 0; v < V; ++v) store(out + v * dim + slice, total[v]);
-}
+
+    // out[V][16] of one slice of the head += weights x values, for positions first … end-1 of the span; first is even. Where the number of
+    // positions is odd, the one beside the last is not written yet: whatever is there must not touch the sum.
+    template <int V>
+    static void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out) {
+        Tile total[V];
+        for (int v = 0; v < V; ++v)
+            for (int q = 0; q < kParts; ++q) total[v].part[q] = vld1q_f32(out + v * dim + slice + q * 4);
+        for (int i = first; i < end; i += 2) {
+            const uint16_t* values = parts[i / kPart] + size_t(i % kPart) * size_t(dim) + slice * 2;
+            uint32x4_t pairs[kParts];
+            for (int q = 0; q < kParts; ++q) pairs[q] = load_pairs(values + q * 8);
+            for (int v = 0; v < V; ++v)
+                for (int q = 0; q < kParts; ++q) total[v].part[q] = vfmaq_n_f32(total[v].part[q], first_of(pairs[q]), weights[v * kSpan + i]);
+            if (i + 1 == end) break;
+            for (int v = 0; v < V; ++v)
+                for (int q = 0; q < kParts; ++q) total[v].part[q] = vfmaq_n_f32(total[v].part[q], second_of(pairs[q]), weights[v * kSpan + i + 1]);
+        }
+        for (int v = 0; v < V; ++v) store(out + v * dim + slice, total[v]);
+    }
 #endif
 
-// A span's scores of one query, capped and masked; returns the largest, of which a NaN is none.
-inline float finish_scores(const AttentionUnit& unit, int v, int start, int first, int end, float* scores) {
-    const int32_t lanes[4] = {0, 1, 2, 3};
-    const float32x4_t minus_infinity = vdupq_n_f32(kMinusInfinity);
-    float32x4_t largest = minus_infinity;
-    for (int i = first; i < end; i += 4) {
-        float32x4_t score = vld1q_f32(scores + i);
-        if (unit.softcap > 0.0f)
-            score = vmulq_n_f32(hyperbolic_tangent(vdivq_f32(vmulq_n_f32(score, unit.scale), vdupq_n_f32(unit.softcap))), unit.softcap);
-        const int32x4_t position = vaddq_s32(vld1q_s32(lanes), vdupq_n_s32(start + i));
-        const uint32x4_t seen = vandq_u32(vcleq_s32(position, vdupq_n_s32(unit.positions[v])), vcgeq_s32(position, vdupq_n_s32(unit.first[v])));
-        score = vbslq_f32(seen, score, minus_infinity);
-        vst1q_f32(scores + i, score);
-        largest = vmaxnmq_f32(largest, score);
+    // A span's scores of one query, capped and masked; returns the largest, of which a NaN is none.
+    static float finish_scores(const AttentionUnit& unit, int v, int start, int first, int end, float* scores) {
+        const int32_t lanes[4] = {0, 1, 2, 3};
+        const float32x4_t minus_infinity = vdupq_n_f32(kMinusInfinity);
+        float32x4_t largest = minus_infinity;
+        for (int i = first; i < end; i += 4) {
+            float32x4_t score = vld1q_f32(scores + i);
+            if (unit.softcap > 0.0f)
+                score = vmulq_n_f32(hyperbolic_tangent(vdivq_f32(vmulq_n_f32(score, unit.scale), vdupq_n_f32(unit.softcap))), unit.softcap);
+            const int32x4_t position = vaddq_s32(vld1q_s32(lanes), vdupq_n_s32(start + i));
+            const uint32x4_t seen = vandq_u32(vcleq_s32(position, vdupq_n_s32(unit.positions[v])), vcgeq_s32(position, vdupq_n_s32(unit.first[v])));
+            score = vbslq_f32(seen, score, minus_infinity);
+            vst1q_f32(scores + i, score);
+            largest = vmaxnmq_f32(largest, score);
+        }
+        return vmaxnmvq_f32(largest);
     }
-    return vmaxnmvq_f32(largest);
-}
 
-// 2^x, x <= 0, by 2^n * p(r), |r| <= 1/2. Below -126 it falls to 0; NaN stays NaN.
-inline float32x4_t power_of_two(float32x4_t x) {
-    const float32x4_t clamped = vmaxq_f32(vdupq_n_f32(-127.0f), x);
-    const float32x4_t n = vrndnq_f32(clamped), r = vsubq_f32(clamped, n);
-    float32x4_t p = vfmaq_f32(vdupq_n_f32(kPower3), vdupq_n_f32(kPower4), r);
-    p = vfmaq_f32(vdupq_n_f32(kPower2), p, r);
-    p = vfmaq_f32(vdupq_n_f32(kPower1), p, r);
-    p = vfmaq_f32(vdupq_n_f32(kPower0), p, r);
-    const int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
-    return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23)));
-}
-
-// Scores become weights, rounded to bf16; returns their sum.
-inline float weigh(int first, int end, float factor, float shift, float* scores) {
-    float32x4_t sum = zero();
-    for (int i = first; i < end; i += 4) {
-        const float32x4_t weight = power_of_two(vfmaq_n_f32(vdupq_n_f32(-shift), vld1q_f32(scores + i), factor));
-        const float32x4_t rounded = vreinterpretq_f32_u32(rounded_to_bf16(weight));
-        vst1q_f32(scores + i, rounded);
-        sum = vaddq_f32(sum, rounded);
+    // 2^x, x <= 0, by 2^n * p(r), |r| <= 1/2. Below -126 it falls to 0; NaN stays NaN.
+    static float32x4_t power_of_two(float32x4_t x) {
+        const float32x4_t clamped = vmaxq_f32(vdupq_n_f32(-127.0f), x);
+        const float32x4_t n = vrndnq_f32(clamped), r = vsubq_f32(clamped, n);
+        float32x4_t p = vfmaq_f32(vdupq_n_f32(kPower3), vdupq_n_f32(kPower4), r);
+        p = vfmaq_f32(vdupq_n_f32(kPower2), p, r);
+        p = vfmaq_f32(vdupq_n_f32(kPower1), p, r);
+        p = vfmaq_f32(vdupq_n_f32(kPower0), p, r);
+        const int32x4_t exponent = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
+        return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23)));
     }
-    return vaddvq_f32(sum);
-}
 
-// 8 codes, two to a lane, with a scale for the first and one for the second of each lane, as bf16.
-inline void expand8(const uint8_t* codes, float32x4_t first_scale, float32x4_t second_scale, uint16_t* out) {
-    const int32x4_t both = vreinterpretq_s32_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(codes))));
-    const float32x4_t first = vmulq_f32(vcvtq_f32_s32(vshrq_n_s32(vshlq_n_s32(both, 16), 16)), first_scale);
-    const float32x4_t second = vmulq_f32(vcvtq_f32_s32(vshrq_n_s32(both, 16)), second_scale);
-    vst1q_u16(out, vreinterpretq_u16_u32(vorrq_u32(vshrq_n_u32(rounded_to_bf16(first), 16), rounded_to_bf16(second))));
-}
-
-void expand_keys(const uint8_t* part, int dim, uint16_t* out) {
-    const uint8_t* scales = part + dim * kPart;
-    for (int group = 0; group < dim / kKeyGroup; ++group)
-        for (int quarter = 0; quarter < 4; ++quarter) {
-            const uint8_t* four = scales + group * kPart * 2 + quarter * 8;
-            const float32x4_t scale = vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(four)), 16));
-            for (int pair = 0; pair < kKeyGroup / 2; ++pair) {
-                const int at = (group * kKeyGroup / 2 + pair) * 32 + quarter * 8;
-                expand8(part + at, scale, scale, out + at);
-            }
+    // Scores become weights, rounded to bf16; returns their sum.
+    static float weigh(int first, int end, float factor, float shift, float* scores) {
+        float32x4_t sum = zero();
+        for (int i = first; i < end; i += 4) {
+            const float32x4_t weight = power_of_two(vfmaq_n_f32(vdupq_n_f32(-shift), vld1q_f32(scores + i), factor));
+            const float32x4_t rounded = vreinterpretq_f32_u32(rounded_to_bf16(weight));
+            vst1q_f32(scores + i, rounded);
+            sum = vaddq_f32(sum, rounded);
         }
-}
-
-void expand_values(const uint8_t* part, int dim, uint16_t* out) {
-    const uint8_t* scales = part + dim * kPart;
-    for (int pair = 0; pair < kPart / 2; ++pair)
-        for (int group = 0; group < dim / kValueGroup; ++group) {
-            const float32x4_t first = vdupq_n_f32(scale_at(scales, group * kPart + pair * 2));
-            const float32x4_t second = vdupq_n_f32(scale_at(scales, group * kPart + pair * 2 + 1));
-            for (int quarter = 0; quarter < 4; ++quarter) {
-                const int at = pair * dim * 2 + group * 32 + quarter * 8;
-                expand8(part + at, first, second, out + at);
-            }
-        }
-}
-
-void attention(const AttentionUnit& unit, float* scratch) {
-    const int dim = unit.head_dim, vectors = unit.vectors;
-    float* scores = scratch;                 // [kVectors][kSpan], then the weights
-    float* out = scores + kVectors * kSpan;  // [kVectors][dim]
-    float* queries = out + kVectors * dim;   // [kVectors][dim], rounded to bf16
-    const Parts parts(unit, reinterpret_cast<uint16_t*>(queries + kVectors * dim));
-    SoftmaxState states[kVectors];
-    for (int v = 0; v < vectors; ++v) {
-        for (int d = 0; d < dim; d += 4) vst1q_f32(queries + v * dim + d, vreinterpretq_f32_u32(rounded_to_bf16(vld1q_f32(unit.queries[v] + d))));
-        states[v] = initial_state(unit, v);
+        return vaddvq_f32(sum);
     }
-    std::memset(out, 0, size_t(vectors) * size_t(dim) * sizeof(float));
-    const auto [low, high] = seen_range(unit);
-    for (int start = low / kSpan * kSpan; start <= high; start += kSpan) {
-        // Whole parts of 16 positions, as keys lie; beyond `high` they are masked.
-        const int first = std::max(0, (low - start) / kPart * kPart), end = std::min(kSpan, high - start + 1), whole = (end + 15) / kPart * kPart;
-        const uint16_t* values[kSpan / kPart];
-        for (int i = first; i < whole; i += kPart) {
-            const uint16_t* keys = parts.keys(start + i, 0, expand_keys);
-            int v = 0;
-            for (; vectors - v >= 4; v += 4) scores16<4>(keys, queries + v * dim, dim, scores + v * kSpan + i);
-            for (; vectors - v >= 2; v += 2) scores16<2>(keys, queries + v * dim, dim, scores + v * kSpan + i);
-            for (; v < vectors; ++v) scores16<1>(keys, queries + v * dim, dim, scores + v * kSpan + i);
-        }
-        for (int v = 0; v < vectors; ++v) {
-            float* own = scores + v * kSpan;
-            const float factor = score_factor(unit), shrink = states[v].raise(finish_scores(unit, v, start, first, whole, own) * factor);
-            states[v].total += weigh(first, whole, factor, states[v].shift(), own);
-            if (shrink != 1.0f)
-                for (int d = 0; d < dim; d += 4) vst1q_f32(out + v * dim + d, vmulq_n_f32(vld1q_f32(out + v * dim + d), shrink));
-        }
-        for (int i = first; i < whole; i += kPart) values[i / kPart] = parts.values(start + i, i / kPart, expand_values);
-        for (int slice = 0; slice < dim; slice += 16) {
-            int v = 0;
-            for (; vectors - v >= 4; v += 4) mix<4>(values, dim, first, end, scores + v * kSpan, slice, out + v * dim);
-            for (; vectors - v >= 2; v += 2) mix<2>(values, dim, first, end, scores + v * kSpan, slice, out + v * dim);
-            for (; v < vectors; ++v) mix<1>(values, dim, first, end, scores + v * kSpan, slice, out + v * dim);
-        }
+
+    // 8 codes, two to a lane, with a scale for the first and one for the second of each lane, as bf16.
+    static void expand(const uint8_t* codes, float32x4_t first_scale, float32x4_t second_scale, uint16_t* out) {
+        const int32x4_t both = vreinterpretq_s32_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(codes))));
+        const float32x4_t first = vmulq_f32(vcvtq_f32_s32(vshrq_n_s32(vshlq_n_s32(both, 16), 16)), first_scale);
+        const float32x4_t second = vmulq_f32(vcvtq_f32_s32(vshrq_n_s32(both, 16)), second_scale);
+        vst1q_u16(out, vreinterpretq_u16_u32(vorrq_u32(vshrq_n_u32(rounded_to_bf16(first), 16), rounded_to_bf16(second))));
     }
-    for (int v = 0; v < vectors; ++v) {
-        if (unit.partial) {
-            keep_partial(unit, v, states[v], out + v * dim);
-            continue;
-        }
-        for (int d = 0; d < dim; d += 4)
-            vst1q_f32(unit.outputs[v] + d, vdivq_f32(vld1q_f32(out + v * dim + d), vdupq_n_f32(states[v].total)));
+
+    static void round(const float* x, int dim, float* out) {
+        for (int d = 0; d < dim; d += 4) vst1q_f32(out + d, vreinterpretq_f32_u32(rounded_to_bf16(vld1q_f32(x + d))));
     }
-}
+
+    static void multiply(float* x, int dim, float by) {
+        for (int d = 0; d < dim; d += 4) vst1q_f32(x + d, vmulq_n_f32(vld1q_f32(x + d), by));
+    }
+
+    static void divide(const float* x, int dim, float by, float* out) {
+        for (int d = 0; d < dim; d += 4) vst1q_f32(out + d, vdivq_f32(vld1q_f32(x + d), vdupq_n_f32(by)));
+    }
+};
 
 void argmax(const float* values, int count, int base, Best& best) {
     int i = 0;
@@ -734,7 +673,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {kName, matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits};
+constexpr Kernels kTable = {kName, matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attend<Fours>, argmax, logit_maxima, weigh_logits};
 
 }  // namespace
 

@@ -313,7 +313,7 @@ inline bfloat16x8_t four_of_two(const float* rows, int ld, int p, int k) {
 
 // Scores of V queries against 16 positions.
 template <int V>
-void scores16(const uint16_t* keys, const float* queries, int dim, float* scores) {
+void Fours::scores16(const uint16_t* keys, const float* queries, int dim, float* scores) {
     constexpr int P = (V + 1) / 2;
     Totals<P> totals = no_totals<P>();
     add_products<P>([&](int k) { return keys + k * 16; }, [&](int p, int k, int) { return four_of_two<V>(queries, dim, p, k); }, 0, dim, totals);
@@ -323,7 +323,7 @@ void scores16(const uint16_t* keys, const float* queries, int dim, float* scores
 // out[V][16] of one slice of the head += weights x values, for positions first … end-1 of the span; first is a multiple of 16. Weights
 // beyond the last position are zeros; values there are not written yet.
 template <int V>
-void mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out) {
+void Fours::mix(const uint16_t* const* parts, int dim, int first, int end, const float* weights, int slice, float* out) {
     constexpr int P = (V + 1) / 2;
     const auto pair = [&](int i) { return parts[i / kPart] + size_t(i % kPart) * size_t(dim) + slice * 2; };
     Totals<P> totals = load_rows<P>(out + slice, dim, V);
