@@ -205,7 +205,7 @@ class _Lowering:
         """
         if math.isinf(self._refine_above):
             return math.inf
-        if any(reader.op == "linear" and self._logits_step(reader) for reader in self._readers.get(value, [])):
+        if any(reader.op == "linear" and self._logits_cap(reader) for reader in self._readers.get(value, [])):
             return 0.0
         evened_out = self._made_by.get(value) == "attention"
         return math.inf if evened_out and self._refine_above else self._refine_above
@@ -258,7 +258,9 @@ class _Lowering:
         x = node.inputs[0]
         matrices = _matrices(node)
         biases = node.weights[len(matrices) :]
-        logits = self._logits_step(node)
+        logits = self._logits_cap(node)
+        if logits:
+            self._program.vocab = self._type(self._graph.outputs["logits"]).width
         self._uses[x] -= 1
         by_kind: dict[int, list[int]] = {}
         for i, name in enumerate(matrices):
@@ -292,7 +294,7 @@ class _Lowering:
         self._wake()
         self._done(x)
 
-    def _logits_step(self, node: Node) -> tuple[float] | None:
+    def _logits_cap(self, node: Node) -> tuple[float] | None:
         """(softcap or 0,) if this linear makes the model's logits."""
         if len(node.outputs) != 1:
             return None
@@ -300,10 +302,7 @@ class _Lowering:
         readers = self._readers.get(value, [])
         if len(readers) == 1 and readers[0].op == "softcap":
             value, cap = readers[0].outputs[0], _number(readers[0], "cap")
-        if self._graph.outputs.get("logits") != value:
-            return None
-        self._program.vocab = self._type(value).width
-        return (cap,)
+        return (cap,) if self._graph.outputs.get("logits") == value else None
 
     def _rope(self, node: Node) -> None:
         spec = RopeSpec.from_attrs(node.attrs)
