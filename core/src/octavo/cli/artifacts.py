@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from octavo.engine.artifacts import user_store
 from octavo.errors import ConfigError
-from octavo.platform.artifacts import Verdict
+from octavo.platform.artifacts import ArtifactStore, Verdict
 from octavo.platform.artifacts.bundle import export_bundle, import_bundle
 from octavo.platform.artifacts.inspect import Entry, chosen, listing, look, prune
 
@@ -97,9 +96,10 @@ def export(
     artifacts: Folder = None,
 ) -> None:
     """Write artifacts to one file, to import on another machine. Prints the bundle's id."""
-    paths = chosen(_folder(artifacts), ids or [])
+    folder = _folder(artifacts)
+    paths = chosen(folder, ids or [])
     if not paths:
-        raise ConfigError(f"there are no artifacts in {_folder(artifacts)} to export (--artifacts)")
+        raise ConfigError(f"there are no artifacts in {folder} to export (--artifacts)")
     found = export_bundle(paths, bundle, threads=_threads())
     typer.echo(f"{len(paths)} artifacts in {bundle}, id {found}")
 
@@ -114,7 +114,7 @@ def import_(
 ) -> None:
     """Take the artifacts of a bundle over. Programs run on the device: import only what you trust, or give its --id."""
     folder = _folder(artifacts)
-    private = user_store(artifacts).private
+    private = _store(artifacts).private
     new, there = import_bundle(bundle, folder, expected=expected, private=private, threads=_threads())
     typer.echo(f"{len(new)} artifacts imported into {folder}, {len(there)} were there")
 
@@ -142,8 +142,14 @@ def prune_(
     typer.echo(f"{len(done.gone)} artifacts deleted, {_size(sum(entry.bytes for entry in done.gone))}")
 
 
+def _store(named: Path | None) -> ArtifactStore:
+    from octavo.engine.artifacts import user_store  # here, so that --help does not wait for the engine
+
+    return user_store(named)
+
+
 def _folder(named: Path | None) -> Path:
-    folder = user_store(named).folder
+    folder = _store(named).folder
     assert folder is not None, "the user's store has a folder"
     return folder
 

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from octavo.engine.artifacts import user_store
 from octavo.errors import PlatformError
 from octavo.platform import Platform, Rank, certificate
 from octavo.platform.discovery import Found, default, discover, select
@@ -36,6 +35,8 @@ def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platfo
 
     And what it chose on this machine.
     """
+    from octavo.engine.artifacts import user_store  # here, so that --help does not wait for the engine
+
     platform = select(discover().platforms, name)
     info, can = platform.info, platform.capabilities()
     device = platform.open(Rank(artifacts=user_store()))
