@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from octavo.errors import RequestError
@@ -41,11 +42,32 @@ async def chat_prompt(body: ChatCompletionRequest, tokenizer: TextTokenizer) -> 
             "'continue_final_message' and 'add_generation_prompt' exclude each other.", param="continue_final_message"
         )
     add_prompt = not goes_on if body.add_generation_prompt is None else body.add_generation_prompt
-    messages = normalise_messages(body.messages)
+    return await conversation_prompt(
+        normalise_messages(body.messages),
+        tokenizer,
+        add_generation_prompt=add_prompt,
+        continue_final_message=goes_on,
+        variables=extra,
+    )
+
+
+async def conversation_prompt(
+    messages: Sequence[Mapping[str, Any]],
+    tokenizer: TextTokenizer,
+    *,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    variables: Mapping[str, Any] = MappingProxyType({}),
+) -> list[int]:
+    """The token ids of normalised messages. ``variables`` are the template's own. Raises RequestError."""
+    plain = [dict(message) for message in messages]
     return await _off_loop(
-        sum(len(message["content"]) for message in messages),
+        sum(len(message["content"]) for message in plain),
         lambda: tokenizer.apply_chat_template(
-            messages, add_generation_prompt=add_prompt, continue_final_message=goes_on, **extra
+            plain,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **variables,
         ),
     )
 

@@ -1,0 +1,17 @@
+"""Whose a stored object is."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fastapi import Request
+
+
+def owner_of(request: Request) -> str:
+    """A name for whoever sent the request, from the key it came with; everybody without a key is one owner.
+
+    What one owner has stored, no other sees: for them it does not exist (404). The key itself is not kept.
+    """
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    key = key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+    return hashlib.sha256(key.encode()).hexdigest()[:32] if key else ""

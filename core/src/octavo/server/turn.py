@@ -1,0 +1,149 @@
+"""A turn of a conversation: what Chat Completions, Responses and Messages share.
+
+The three differ in how they are asked and how they write the answer. Between the two there is one thing: messages and
+tools become a prompt, and what the engine brings is sorted into words, thoughts and tool calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from octavo.sampling import SamplingParams
+from octavo.server.backend import Choice
+from octavo.server.prompts import conversation_prompt
+from octavo.server.replies import Usage
+from octavo.server.service import Service
+from octavo.server.streams import Job, Tally, Whole, run
+from octavo.text.parts import CallArguments, CallBegins, OutputParser, Part, PlainParser, Thoughts, Tool, Words
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What one turn asks."""
+
+    messages: Sequence[Mapping[str, Any]]
+    """As chat templates take them, see `octavo.server.prompts.normalise_messages`."""
+    params: SamplingParams
+    tools: Sequence[Tool] = ()
+    tool_choice: Literal["auto", "none", "required"] | Tool = "auto"
+    """A tool: this one must be called."""
+    parallel_tool_calls: bool = True
+    """False: at most one call."""
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_variables: Mapping[str, Any] = MappingProxyType({})
+    priority: int = 0
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one choice gained."""
+
+    choice: Choice
+    """Its tokens, their logprobs, and why the engine ended it."""
+    parts: Sequence[Part]
+    """Its text, sorted; may lag behind the tokens."""
+    finish_reason: str | None
+    """None while it runs; then "stop", "length" or "tool_calls"."""
+
+
+@dataclass
+class Call:
+    """One finished tool call. ``arguments`` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass
+class Answer:
+    """One choice, put together. ``words`` is ``None`` if there are none beside the calls."""
+
+    whole: Whole = field(default_factory=Whole)
+    text: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def add(self, piece: Piece) -> None:
+        """Append a piece."""
+        self.whole.add(piece.choice)
+        self.finish_reason = piece.finish_reason
+        for part in piece.parts:
+            match part:
+                case Words(text):
+                    self.text.append(text)
+                case Thoughts(text):
+                    self.thoughts.append(text)
+                case CallBegins(_, call_id, name):
+                    self.calls.append(Call(call_id, name))
+                case CallArguments(index, json):
+                    self.calls[index].arguments += json
+
+    @property
+    def words(self) -> str | None:
+        """The text for the reader."""
+        text = "".join(self.text)
+        return None if self.calls and not text else text
+
+
+class Turn:
+    """One turn, ready to run once: either `pieces` or `whole`."""
+
+    def __init__(self, service: Service, job: Job, tally: Tally, parsers: Sequence[OutputParser]) -> None:
+        self.job = job
+        self.tally = tally
+        self._service = service
+        self._parsers = parsers
+        self._calls = [0] * len(parsers)
+
+    @classmethod
+    async def prepare(cls, service: Service, ask: Ask, response_id: str) -> Turn:
+        """Render and tokenise. Raises RequestError for what cannot be asked of this model."""
+        prompt = await conversation_prompt(
+            ask.messages,
+            service.backend.tokenizer,
+            add_generation_prompt=ask.add_generation_prompt,
+            continue_final_message=ask.continue_final_message,
+            variables=ask.template_variables,
+        )
+        job = Job(response_id, [prompt], ask.params, ask.priority, ask.cache_salt)
+        return cls(service, job, Tally(job), [PlainParser() for _ in range(ask.params.n)])
+
+    @property
+    def usage(self) -> Usage:
+        """The usage so far."""
+        return self.tally.usage()
+
+    async def pieces(self) -> AsyncGenerator[list[Piece], None]:
+        """What the choices gain, as it comes. Closing it aborts the turn."""
+        async with aclosing(run(self._service.backend, self.job)) as stream:
+            async for number, item in stream:
+                self.tally.count(number, item)
+                yield [self._piece(choice) for choice in item.outputs]
+
+    async def whole(self) -> list[Answer]:
+        """All choices, when all have finished."""
+        answers = [Answer() for _ in self._parsers]
+        async with aclosing(self.pieces()) as stream:
+            async for pieces in stream:
+                for piece in pieces:
+                    answers[piece.choice.index].add(piece)
+        return answers
+
+    def _piece(self, choice: Choice) -> Piece:
+        parser = self._parsers[choice.index]
+        parts = parser.push(choice.text)
+        if choice.finish_reason is not None:
+            parts += parser.finish()
+        self._calls[choice.index] += sum(isinstance(part, CallBegins) for part in parts)
+        reason = choice.finish_reason
+        if reason == "stop" and self._calls[choice.index]:
+            reason = "tool_calls"
+        return Piece(choice, parts, reason)

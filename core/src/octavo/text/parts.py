@@ -1,0 +1,73 @@
+"""What a model's text is made of: words, thoughts and tool calls, as a parser finds them while the text comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call. ``parameters`` is a JSON Schema; ``strict``: the arguments must obey it."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Text for the reader."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """Text of the model's reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegins:
+    """A tool call begins. ``index`` counts the calls of one answer from 0; ``id`` is unique among all answers."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of a call's arguments. Joined, the pieces of one call are a JSON object's text."""
+
+    index: int
+    json: str
+
+
+Part: TypeAlias = Words | Thoughts | CallBegins | CallArguments
+
+
+class OutputParser(Protocol):
+    """Sorts one answer's text into parts, as it comes. Every text has parts: a parser never fails on one."""
+
+    def push(self, text: str) -> list[Part]:
+        """What this text settles, in order; what may still become something else is held back."""
+
+    def finish(self) -> list[Part]:
+        """What was held back, at the end of the answer."""
+
+
+class PlainParser:
+    """For answers that are words alone."""
+
+    def push(self, text: str) -> list[Part]:
+        """See `OutputParser.push`."""
+        return [Words(text)] if text else []
+
+    def finish(self) -> list[Part]:
+        """See `OutputParser.finish`."""
+        return []
