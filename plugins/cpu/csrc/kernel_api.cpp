@@ -1,5 +1,6 @@
 #include "kernel_api.h"
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -17,6 +18,54 @@ const Kernels& set_of(const void* set) { return *static_cast<const Kernels*>(set
 Matrix matrix_of(int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs) {
     return matrix_for(Format(format), int(outputs), int(inputs), packed);
 }
+
+// Room for the activations of a few rows.
+class Blocks {
+public:
+    Blocks(int k, int rows) : bytes_(blocks_bytes(k, rows) + 64), k_(k), height_(height_for(rows)) {}
+    Activations view() {
+        return {reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 * 64), nullptr, k_, height_};
+    }
+
+private:
+    std::vector<uint8_t> bytes_;
+    int k_, height_;
+};
+
+// A caller's arrays of activations, each of rows of k; the last three may be null.
+struct Rows {
+    int8_t* codes;
+    float *scales, *sums;
+    int32_t* half_sums;
+    int8_t* low;
+    int32_t* low_half_sums;
+    uint8_t* refined;
+    int k;
+
+    // Copy a row of them to where kernels have it, or back.
+    void put(const Activations& x, int row) const { copy(x, row, true); }
+    void take(const Activations& x, int row) const { copy(x, row, false); }
+
+private:
+    void copy(const Activations& x, int row, bool there) const {
+        const auto move = [there](auto* own, auto* block, size_t count) {
+            if (there) std::copy_n(own, count, block);
+            else std::copy_n(block, count, own);
+        };
+        BlockRows block(x, row);
+        for (int g = 0; g < k / 32; ++g, block.next()) {
+            const size_t at = size_t(row) * size_t(k / 32) + size_t(g);
+            move(codes + at * 32, block.codes(0), 32);
+            move(scales + at, &block.scale(0), 1);
+            move(sums + at, &block.sum(0), 1);
+            move(half_sums + at * 2, block.half_sums(0), 2);
+            if (!refined) continue;
+            move(low + at * 32, block.low(0), 32);
+            move(low_half_sums + at * 2, block.low_half_sums(0), 2);
+            move(refined + at, &block.refined(0), 1);
+        }
+    }
+};
 
 }  // namespace
 
@@ -38,7 +87,11 @@ void octavo_kernel_dequantise(int64_t format, const uint8_t* row, int64_t column
 void octavo_kernel_matmul(const void* set, int64_t format, const uint8_t* packed, int64_t outputs, int64_t inputs, int64_t first, int64_t last,
                           int8_t* codes, float* scales, float* sums, int32_t* half_sums, uint16_t* bf16, int64_t k, int8_t* low,
                           int32_t* low_half_sums, uint8_t* refined, int64_t rows, float* y, int64_t ld) {
-    const Activations x = {codes, scales, sums, half_sums, bf16, int(k), low, low_half_sums, refined};
+    const Rows arrays = {codes, scales, sums, half_sums, low, low_half_sums, refined, int(k)};
+    Blocks blocks{int(k), int(rows)};
+    for (int row = 0; codes && row < int(rows); ++row) arrays.put(blocks.view(), row);
+    Activations x = blocks.view();
+    x.bf16 = bf16;
     set_of(set).matmul(matrix_of(format, packed, outputs, inputs), int(first), int(last), x, int(rows), y, int(ld));
 }
 
@@ -49,13 +102,20 @@ void octavo_kernel_matmul_float(const void* set, int64_t format, const uint8_t* 
 
 void octavo_kernel_quantise(const void* set, const float* values, int64_t count, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
                             int64_t k, int64_t row) {
-    const Activations x = {codes, scales, sums, half_sums, nullptr, int(k), nullptr, nullptr, nullptr};
-    set_of(set).quantise(values, int(count), x, int(row));
+    const Rows arrays = {codes, scales, sums, half_sums, nullptr, nullptr, nullptr, int(k)};
+    Blocks blocks{int(k), int(row) + 1};
+    arrays.put(blocks.view(), int(row));
+    set_of(set).quantise(values, int(count), blocks.view(), int(row));
+    arrays.take(blocks.view(), int(row));
 }
 
 void octavo_kernel_refine(const float* values, int64_t count, double threshold, int8_t* codes, float* scales, float* sums, int32_t* half_sums,
                           int64_t k, int8_t* low, int32_t* low_half_sums, uint8_t* refined, int64_t row) {
-    refine(values, int(count), float(threshold), {codes, scales, sums, half_sums, nullptr, int(k), low, low_half_sums, refined}, int(row));
+    const Rows arrays = {codes, scales, sums, half_sums, low, low_half_sums, refined, int(k)};
+    Blocks blocks{int(k), int(row) + 1};
+    arrays.put(blocks.view(), int(row));
+    refine(values, int(count), float(threshold), blocks.view(), int(row));
+    arrays.take(blocks.view(), int(row));
 }
 
 void octavo_kernel_to_bf16(const void* set, const float* values, int64_t count, uint16_t* out) { set_of(set).to_bf16(values, int(count), out); }

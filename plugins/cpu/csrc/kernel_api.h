@@ -1,4 +1,4 @@
-// The kernels of a named set, one by one, through a C interface: for tests and for `octavo bench kernels`. The engine does not come here.
+// The kernels of a named set, one by one, through a C interface, for tests. The engine does not come here.
 //
 // Every integer is an int64_t and every real a double, so that a caller needs no table of signatures. Arrays are the caller's, in the
 // shapes that kernels.h gives. A set is what octavo_kernel_set returned; formats are numbered as in blocks.h, gates as in kernels.h.

@@ -5,36 +5,11 @@
 #pragma once
 #include <cstdint>
 
+#include "activations.h"
 #include "kv_format.h"
 #include "pack.h"
 
 namespace octavo {
-
-// Quantized activations of `rows` tokens. Per 32 elements one scale: x = scale * code, code in -127 … 127. A group with a NaN or an
-// infinity has codes of 0 and a scale (hence a sum) of NaN: every output that reads it is NaN.
-struct Activations {
-    int8_t* codes;      // [rows][k]
-    float* scales;      // [rows][k / 32]
-    float* sums;        // [rows][k / 32]  scale * sum(codes): what a weight's minimum multiplies
-    int32_t* half_sums; // [rows][k / 16]  32 * sum of 16 codes: what Q6_K's offset of 32 takes away
-    uint16_t* bf16;     // [rows][k]      for bf16 weights
-    int k;              // row stride, in elements; a multiple of 32
-
-    // Finer codes: where refined, x = scale * (code + low / 256), and `sums` counts them too. A group that is not has codes of 0 here.
-    int8_t* low;             // [rows][k], -127 … 127
-    int32_t* low_half_sums;  // [rows][k / 16]
-    uint8_t* refined;        // [rows][k / 32]; null: no group is
-};
-
-constexpr float kLowUnit = 1.0f / 256;
-
-// Whether any of `rows` rows from `row` on has finer codes in a group. (Static: see numbers.h.)
-static inline bool any_refined(const Activations& x, int row, int rows, int g) {
-    bool any = false;
-    if (x.refined)
-        for (int r = row; r < row + rows; ++r) any = any || x.refined[size_t(r) * size_t(x.k / 32) + size_t(g)];
-    return any;
-}
 
 // A group whose largest size is below this has a scale and codes of 0: 127 / size would leave the range of a float, and a product of
 // scales its normal numbers, where 1 / 256 of it is no longer exact.
@@ -97,7 +72,7 @@ struct Kernels {
     // The same for f16 and f32 packings, from float activations [rows][x_ld].
     void (*matmul_float)(const Matrix& matrix, int first, int last, const float* x, int x_ld, int rows, float* y, int ld);
 
-    // One row of k elements (a multiple of 32) into row `row` of x.
+    // One row of k elements (a multiple of 32) into row `row` of x, refined nowhere.
     void (*quantise)(const float* values, int k, const Activations& x, int row);
     // To the nearest even; subnormal numbers may become zeros.
     void (*to_bf16)(const float* values, int k, uint16_t* out);

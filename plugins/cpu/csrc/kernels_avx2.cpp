@@ -165,8 +165,8 @@ inline void add_planes(const uint8_t* codes, const int8_t* const (&a)[M], int fi
 
 // The rows' finer codes of a group.
 template <int M>
-inline void low_codes(const Activations& x, int row, int g, const int8_t* (&low)[M]) {
-    for (int m = 0; m < M; ++m) low[m] = x.low + size_t(row + m) * size_t(x.k) + g * kGroup;
+inline void low_codes(const BlockRows& x, const int8_t* (&low)[M]) {
+    for (int m = 0; m < M; ++m) low[m] = x.low(m);
 }
 
 // 256 times the products of codes, and those of the finer ones.
@@ -191,21 +191,12 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
     constexpr size_t bytes = nibbles(packing) ? 256 : 512;
     constexpr size_t step = super ? bytes : bytes + 64;
-    const int8_t* a[M];
-    const float *scales_of[M], *sums_of[M];
-    const int32_t *half_sums_of[M], *low_half_sums_of[M];
-    for (int m = 0; m < M; ++m) {
-        a[m] = x.codes + size_t(row + m) * size_t(x.k);
-        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
-        sums_of[m] = x.sums + size_t(row + m) * size_t(x.k / 32);
-        half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
-        low_half_sums_of[m] = x.refined ? x.low_half_sums + size_t(row + m) * size_t(x.k / 16) : nullptr;
-    }
+    BlockRows own(x, row);
     __m256 total[M][2];
     for (int m = 0; m < M; ++m) total[m][0] = total[m][1] = _mm256_setzero_ps();
     const uint8_t* codes = tile;
     const uint8_t* header = tile;
-    for (int g = 0; g < groups; ++g, codes += step) {
+    for (int g = 0; g < groups; ++g, codes += step, own.next()) {
         if constexpr (super) {
             if (g % 8 == 0) {
                 header = codes;
@@ -215,51 +206,51 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
         }
         prefetch(codes + kAhead, step);
         __m256i dot[M][2], low_dot[M][2];
-        const bool refined = any_refined(x, row, M, g);
+        const bool refined = own.any_refined(M);
         const float unit = refined ? kLowUnit : 1.0f;
-        const int8_t* low[M];
-        if (refined) low_codes(x, row, g, low);
+        const int8_t *a[M], *low[M];
+        for (int m = 0; m < M; ++m) a[m] = own.codes(m);
+        if (refined) low_codes(own, low);
         if constexpr (packing == Packing::U8Super16) {
             for (int half = 0; half < 2; ++half) {
-                const uint8_t* own = header + 64 + (g % 8) * 32 + half * 16;
-                const __m256 scale[2] = {_mm256_mul_ps(halves(header), signed_bytes(own)), _mm256_mul_ps(halves(header + 16), signed_bytes(own + 8))};
-                for (int m = 0; m < M; ++m) set(dot, m, -half_sums_of[m][g * 2 + half]);
+                const uint8_t* sub = header + 64 + (g % 8) * 32 + half * 16;
+                const __m256 scale[2] = {_mm256_mul_ps(halves(header), signed_bytes(sub)), _mm256_mul_ps(halves(header + 16), signed_bytes(sub + 8))};
+                for (int m = 0; m < M; ++m) set(dot, m, -own.half_sums(m)[half]);
                 add_planes<packing>(codes, a, half * 4, half * 4 + 4, dot);
                 if (refined) {
-                    for (int m = 0; m < M; ++m) set(low_dot, m, -low_half_sums_of[m][g * 2 + half]);
+                    for (int m = 0; m < M; ++m) set(low_dot, m, -own.low_half_sums(m)[half]);
                     add_planes<packing>(codes, low, half * 4, half * 4 + 4, low_dot);
                     join_low(dot, low_dot);
                 }
-                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
+                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
             }
         } else {
             for (int m = 0; m < M; ++m)
-                set(dot, m, packing == Packing::U8Half && !kVnni ? 4 * (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) : 0);
+                set(dot, m, packing == Packing::U8Half && !kVnni ? 4 * (own.half_sums(m)[0] + own.half_sums(m)[1]) : 0);
             add_planes<packing>(codes, a, 0, 8, dot);
             if (refined) {
                 for (int m = 0; m < M; ++m)
-                    set(low_dot, m, packing == Packing::U8Half && !kVnni ? 4 * (low_half_sums_of[m][g * 2] + low_half_sums_of[m][g * 2 + 1]) : 0);
+                    set(low_dot, m, packing == Packing::U8Half && !kVnni ? 4 * (own.low_half_sums(m)[0] + own.low_half_sums(m)[1]) : 0);
                 add_planes<packing>(codes, low, 0, 8, low_dot);
                 join_low(dot, low_dot);
             }
             __m256 scale[2], minimum[2];
             for (int h = 0; h < 2; ++h) {
                 if constexpr (super) {
-                    const uint8_t* own = header + 64 + (g % 8) * 32 + h * 8;
-                    scale[h] = _mm256_mul_ps(halves(header + 16 * h), unsigned_bytes(own));
-                    minimum[h] = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(halves(header + 32 + 16 * h), unsigned_bytes(own + 16)));
+                    const uint8_t* sub = header + 64 + (g % 8) * 32 + h * 8;
+                    scale[h] = _mm256_mul_ps(halves(header + 16 * h), unsigned_bytes(sub));
+                    minimum[h] = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(halves(header + 32 + 16 * h), unsigned_bytes(sub + 16)));
                 } else {
                     scale[h] = halves(codes + bytes + 16 * h);
                     minimum[h] = halves(codes + bytes + 32 + 16 * h);
                 }
             }
             for (int m = 0; m < M; ++m) {
-                add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
-                const __m256 sum = _mm256_set1_ps(sums_of[m][g]);
+                add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
+                const __m256 sum = _mm256_set1_ps(own.sum(m));
                 for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(minimum[h], sum, total[m][h]);
             }
         }
-        for (int m = 0; m < M; ++m) a[m] += kGroup;
     }
     for (int m = 0; m < M; ++m)
         for (int h = 0; h < 2; ++h) _mm256_storeu_ps(y + size_t(row + m) * size_t(ld) + h * 8, total[m][h]);
@@ -273,47 +264,45 @@ template <Packing packing, int M>
 void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
     constexpr size_t bytes = nibbles(packing) ? 256 : 512;
     const Spans parts = spans_of(matrix, tile);
-    const int8_t* a[M];
-    const float* scales_of[M];
-    const int32_t* half_sums_of[M];
-    for (int m = 0; m < M; ++m) {
-        a[m] = x.codes + size_t(row + m) * size_t(x.k);
-        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
-        half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
-    }
+    BlockRows own(x, row);
     __m256 total[M][2];
     for (int m = 0; m < M; ++m) total[m][0] = total[m][1] = _mm256_setzero_ps();
     const uint8_t* codes = parts.codes;
     const int groups = matrix.inputs / kGroup;
     for (int start = 0, s = 0; start < groups; start += matrix.span, ++s) {
-        const __m256 scale[2] = {_mm256_loadu_ps(parts.scales + s * 16), _mm256_loadu_ps(parts.scales + s * 16 + 8)};
-        for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
+        __m256 scale[2];
+        for (int h = 0; h < 2; ++h)
+            scale[h] = matrix.half_scales ? halves(parts.scales + s * 32 + h * 16) : _mm256_loadu_ps(reinterpret_cast<const float*>(parts.scales) + s * 16 + h * 8);
+        for (int g = start; g < start + matrix.span; ++g, codes += bytes, own.next()) {
             prefetch(codes + kAhead, bytes);
             __m256i dot[M][2], low_dot[M][2];
             const auto begin = [&](__m256i (&dots)[M][2], int m, const int32_t* half_sums) {
-                const int32_t sum = (half_sums[g * 2] + half_sums[g * 2 + 1]) / 32;
+                const int32_t sum = (half_sums[0] + half_sums[1]) / 32;
                 if constexpr (packing == Packing::U4Zero)
                     for (int h = 0; h < 2; ++h)
                         dots[m][h] = small_product(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(parts.zeros + s * 16 + h * 8))), -sum);
                 else set(dots, m, packing == Packing::U4Centred ? -8 * sum : kVnni ? -128 * sum : 0);
             };
-            for (int m = 0; m < M; ++m) begin(dot, m, half_sums_of[m]);
+            const int8_t* a[M];
+            for (int m = 0; m < M; ++m) {
+                a[m] = own.codes(m);
+                begin(dot, m, own.half_sums(m));
+            }
             add_planes<packing>(codes, a, 0, 8, dot);
-            const bool refined = any_refined(x, row, M, g);
+            const bool refined = own.any_refined(M);
             const float unit = refined ? kLowUnit : 1.0f;
             if (refined) {
                 const int8_t* low[M];
-                low_codes(x, row, g, low);
-                for (int m = 0; m < M; ++m) begin(low_dot, m, x.low_half_sums + size_t(row + m) * size_t(x.k / 16));
+                low_codes(own, low);
+                for (int m = 0; m < M; ++m) begin(low_dot, m, own.low_half_sums(m));
                 add_planes<packing>(codes, low, 0, 8, low_dot);
                 join_low(dot, low_dot);
             }
             for (int m = 0; m < M; ++m) {
-                const float own = scales_of[m][g] * unit;
+                const float own_scale = own.scale(m) * unit;
                 if constexpr (packing == Packing::U8Centred)
-                    for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]), _mm256_set1_ps(own), total[m][h]);
-                else add_scaled(total[m], dot[m], scale, own);
-                a[m] += kGroup;
+                    for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]), _mm256_set1_ps(own_scale), total[m][h]);
+                else add_scaled(total[m], dot[m], scale, own_scale);
             }
         }
         if constexpr (packing == Packing::U8Centred)
@@ -442,7 +431,8 @@ void matmul_float(const Matrix& matrix, int first, int last, const float* x, int
 void quantise(const float* values, int k, const Activations& x, int row) {
     const __m256 unsigned_mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     const __m256 infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
-    for (int g = 0; g < k / 32; ++g) {
+    BlockRows own(x, row);
+    for (int g = 0; g < k / 32; ++g, own.next()) {
         __m256 value[4], size[4], finite_lanes = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
         for (int i = 0; i < 4; ++i) {
             value[i] = _mm256_loadu_ps(values + g * 32 + i * 8);
@@ -459,13 +449,13 @@ void quantise(const float* values, int k, const Activations& x, int row) {
         // Packing works within halves of a register: the 32-bit words come out as 0 2 4 6 1 3 5 7 of these.
         const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
         const __m256i in_order = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(x.codes + size_t(row) * size_t(x.k) + g * 32), in_order);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(own.codes(0)), in_order);
         const int32_t sum_a = sum_of(_mm256_add_epi32(code[0], code[1])), sum_b = sum_of(_mm256_add_epi32(code[2], code[3]));
-        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g);
-        x.scales[at] = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        x.sums[at] = x.scales[at] * float(sum_a + sum_b);
-        x.half_sums[at * 2] = 32 * sum_a;
-        x.half_sums[at * 2 + 1] = 32 * sum_b;
+        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own.sum(0) = own.scale(0) * float(sum_a + sum_b);
+        own.half_sums(0)[0] = 32 * sum_a;
+        own.half_sums(0)[1] = 32 * sum_b;
+        own.refined(0) = 0;
     }
 }
 

@@ -24,7 +24,7 @@ namespace {
 #define OCTAVO_UNROLL _Pragma("GCC unroll 16")
 
 // Rows of one register block: 16 accumulators, 8 registers of unpacked codes, scale, minimum and a dot product stay in 32.
-constexpr int kRows = 16;
+constexpr int kRows = kBlockRows;
 // Rows that are refined together: if one has finer codes in a group, all are multiplied with theirs.
 constexpr int kTogether = 4;
 // Bytes ahead of the codes in use: about what a core takes in while memory answers.
@@ -72,96 +72,33 @@ inline void unpack(const uint8_t* codes, __m512i (&planes)[8]) {
 template <Packing packing>
 constexpr int kTakenAway = packing == Packing::U4Centred ? -8 : packing == Packing::U8Centred ? -128 : -1;
 
-// Where a block of rows finds its activations. As they are stored: right for a few rows.
-struct Stored {
-    const Activations& x;
-    int row;
+template <Packing packing>
+inline int32_t taken_away(const int32_t* half_sums) { return (half_sums[0] + half_sums[1]) / 32 * kTakenAway<packing>; }
 
-    const int8_t* codes(int m, int g) const { return x.codes + size_t(row + m) * size_t(x.k) + g * 32; }
-    float scale(int m, int g) const { return x.scales[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
-    float sum(int m, int g) const { return x.sums[size_t(row + m) * size_t(x.k / 32) + size_t(g)]; }
-    const int32_t* half_sums(int m, int g) const { return x.half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
-    const int8_t* low(int m, int g) const { return x.low + size_t(row + m) * size_t(x.k) + g * 32; }
-    const int32_t* low_half_sums(int m, int g) const { return x.low_half_sums + size_t(row + m) * size_t(x.k / 16) + g * 2; }
-    bool refined(int m, int rows, int g) const { return any_refined(x, row + m, rows, g); }
-    template <Packing packing>
-    int32_t taken_away(int m, int g) const { return (half_sums(m, g)[0] + half_sums(m, g)[1]) / 32 * kTakenAway<packing>; }
-    template <Packing packing>
-    int32_t low_taken_away(int m, int g) const { return (low_half_sums(m, g)[0] + low_half_sums(m, g)[1]) / 32 * kTakenAway<packing>; }
-};
-
-// Copied into a panel, group by group all rows together, so that one pointer and constant offsets reach everything: with
-// three pointers a row, most of them would have to be loaded themselves.
-struct Panel {
-    static constexpr size_t kScales = kRows * 32, kSums = kScales + kRows * 4, kHalves = kSums + kRows * 4, kLow = kHalves + kRows * 8,
-                            kLowHalves = kLow + kRows * 32, kRefined = kLowHalves + kRows * 8, kStride = kRefined + 64;
+// A block of activations whose height is known here, so that every offset is a constant; see activations.h.
+template <int height>
+struct Block {
     const uint8_t* data;
 
+    Block(const Activations& x, int row) : data(x.blocks + size_t(row / height) * size_t(x.k / 32) * group_bytes(height)) {}
+
     template <typename T>
-    const T* at(int g, size_t offset) const { return reinterpret_cast<const T*>(data + size_t(g) * kStride + offset); }
+    const T* at(int g, size_t offset) const { return reinterpret_cast<const T*>(data + size_t(g) * group_bytes(height) + offset); }
     const int8_t* codes(int m, int g) const { return at<int8_t>(g, 0) + m * 32; }
-    float scale(int m, int g) const { return at<float>(g, kScales)[m]; }
-    float sum(int m, int g) const { return at<float>(g, kSums)[m]; }
-    const int32_t* half_sums(int m, int g) const { return at<int32_t>(g, kHalves) + m * 2; }
-    const int8_t* low(int m, int g) const { return at<int8_t>(g, kLow) + m * 32; }
-    const int32_t* low_half_sums(int m, int g) const { return at<int32_t>(g, kLowHalves) + m * 2; }
-    bool refined(int m, int, int g) const { return at<uint8_t>(g, kRefined)[m / kTogether] != 0; }
-    template <Packing packing>
-    int32_t taken_away(int m, int g) const { return half_sums(m, g)[0]; }  // in their place
-    template <Packing packing>
-    int32_t low_taken_away(int m, int g) const { return low_half_sums(m, g)[0]; }
-};
-
-// A worker's own bytes, 64-byte aligned. (std::vector would put weak symbols into this file, compiled for this instruction set.)
-class Workspace {
-public:
-    ~Workspace() { std::free(data_); }
-    uint8_t* get(size_t bytes) {
-        if (bytes > size_) {
-            std::free(data_);
-            size_ = (bytes + 63) / 64 * 64;
-            data_ = static_cast<uint8_t*>(std::aligned_alloc(64, size_));
-            if (data_ == nullptr) std::abort();  // some kilobytes, in a worker that has nobody to tell
-        }
-        return data_;
+    float scale(int m, int g) const { return at<float>(g, scales_at(height))[m]; }
+    float sum(int m, int g) const { return at<float>(g, sums_at(height))[m]; }
+    const int32_t* half_sums(int m, int g) const { return at<int32_t>(g, half_sums_at(height)) + m * 2; }
+    const int8_t* low(int m, int g) const { return at<int8_t>(g, low_at(height)) + m * 32; }
+    const int32_t* low_half_sums(int m, int g) const { return at<int32_t>(g, low_half_sums_at(height)) + m * 2; }
+    // Whether any of up to kTogether rows has finer codes.
+    bool refined(int m, int rows, int g) const {
+        const uint8_t* flags = at<uint8_t>(g, refined_at(height)) + m;
+        if (rows == 1) return flags[0] != 0;
+        uint32_t four;
+        std::memcpy(&four, flags, 4);
+        return (four & (0xffffffffu >> (8 * (kTogether - rows)))) != 0;
     }
-
-private:
-    uint8_t* data_ = nullptr;
-    size_t size_ = 0;
 };
-
-template <Packing packing>
-Panel make_panel(const Activations& x, int row, int rows, int groups) {
-    thread_local Workspace workspace;
-    uint8_t* data = workspace.get(size_t(groups) * Panel::kStride);
-    const Stored stored{x, row};
-    const auto copy = [](uint8_t* to, const int8_t* from) __attribute__((always_inline)) {
-        _mm256_store_si256(reinterpret_cast<__m256i*>(to), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-    };
-    for (int g = 0; g < groups; ++g) {
-        uint8_t* group = data + size_t(g) * Panel::kStride;
-        for (int m = 0; m < rows; ++m) {
-            copy(group + m * 32, stored.codes(m, g));
-            reinterpret_cast<float*>(group + Panel::kScales)[m] = stored.scale(m, g);
-            reinterpret_cast<float*>(group + Panel::kSums)[m] = stored.sum(m, g);
-            if constexpr (packing == Packing::U8Super16) std::memcpy(group + Panel::kHalves + m * 8, stored.half_sums(m, g), 8);
-            if constexpr (spans(packing)) reinterpret_cast<int32_t*>(group + Panel::kHalves)[m * 2] = stored.taken_away<packing>(m, g);
-        }
-        for (int m = 0; m < rows; m += kTogether) {
-            const int count = std::min(kTogether, rows - m);
-            const bool refined = stored.refined(m, count, g);
-            group[Panel::kRefined + size_t(m / kTogether)] = refined;
-            if (!refined) continue;
-            for (int i = m; i < m + count; ++i) {
-                copy(group + Panel::kLow + i * 32, stored.low(i, g));
-                if constexpr (packing == Packing::U8Super16) std::memcpy(group + Panel::kLowHalves + i * 8, stored.low_half_sums(i, g), 8);
-                if constexpr (spans(packing)) reinterpret_cast<int32_t*>(group + Panel::kLowHalves)[i * 2] = stored.low_taken_away<packing>(i, g);
-            }
-        }
-    }
-    return {data};
-}
 
 // dot + the products of planes first … last-1 of a group with codes that begin at the first's.
 template <int M, int first = 0, int last = 8>
@@ -288,7 +225,7 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Source&
     const uint8_t* codes = parts.codes;
     const int groups = matrix.inputs / kGroup;
     for (int start = 0, s = 0; start < groups; start += matrix.span, ++s) {
-        const __m512 scale = _mm512_loadu_ps(parts.scales + s * 16);
+        const __m512 scale = matrix.half_scales ? halves(parts.scales + s * 32) : _mm512_loadu_ps(parts.scales + s * 64);
         __m512i zero{};
         if constexpr (packing == Packing::U4Zero) zero = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(parts.zeros + s * 16)));
         const auto without_zeros = [&](__m512i dot, int32_t taken_away) __attribute__((always_inline)) {
@@ -299,10 +236,10 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Source&
             prefetch(codes + kAhead, bytes);
             unpack<packing>(codes, planes);
             for_rows<M>(x, g, [&](auto refined, int m) __attribute__((always_inline)) {
-                __m512i dot = without_zeros(_mm512_setzero_si512(), x.template taken_away<packing>(m, g));
+                __m512i dot = without_zeros(_mm512_setzero_si512(), taken_away<packing>(x.half_sums(m, g)));
                 dot = add_planes<M>(dot, planes, x.codes(m, g));
                 if constexpr (refined) {
-                    const __m512i low = without_zeros(_mm512_setzero_si512(), x.template low_taken_away<packing>(m, g));
+                    const __m512i low = without_zeros(_mm512_setzero_si512(), taken_away<packing>(x.low_half_sums(m, g)));
                     dot = with_low(dot, add_planes<M>(low, planes, x.low(m, g)));
                 }
                 const __m512 own = own_scale<refined>(x.scale(m, g));
@@ -351,9 +288,6 @@ void bf16_rows(const uint8_t* tile, int inputs, const Activations& x, int row, f
 
 // -- any number of rows from blocks of a few fixed sizes -----------------------------------------------------------------------
 
-// Rows from which on copying them into a panel pays.
-constexpr int kPanelRows = 4;
-
 template <int M>
 void bf16_block(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
     bf16_rows<M>(tile, matrix.inputs, x, row, y, ld);
@@ -365,22 +299,19 @@ void quantized_block(const Matrix& matrix, const uint8_t* tile, const Source& x,
     else tile_rows<packing, M>(tile, matrix.inputs / kGroup, x, row, y, ld);
 }
 
-// `rows` (1 … kRows) rows from `row` on by tiles first … last-1.
-template <Packing packing>
+// `rows` (1 … height) rows from `row` on by tiles first … last-1.
+template <Packing packing, int height>
 void rows_by_tiles(const Matrix& matrix, int first, int last, const Activations& x, int row, int rows, float* y, int ld) {
-    const Stored stored{x, row};
-    Panel panel{nullptr};
-    if constexpr (packing != Packing::Bf16)
-        if (rows >= kPanelRows) panel = make_panel<packing>(x, row, rows, matrix.inputs / kGroup);
+    const Block<height> block(x, row);
     for (int t = first; t < last; ++t) {
         const uint8_t* tile = matrix.data + size_t(t) * matrix.tile_bytes;
         float* out = y + size_t(t) * kTile;
         switch (rows) {
-#define OCTAVO_ROWS(n)                                                                                    \
-    case n:                                                                                               \
-        if constexpr (packing == Packing::Bf16) bf16_block<n>(matrix, tile, x, row, out, ld);             \
-        else if constexpr (n < kPanelRows) quantized_block<packing, n>(matrix, tile, stored, row, out, ld); \
-        else quantized_block<packing, n>(matrix, tile, panel, row, out, ld);                              \
+#define OCTAVO_ROWS(n)                                                                            \
+    case n:                                                                                       \
+        if constexpr (n > height) break;                                                          \
+        else if constexpr (packing == Packing::Bf16) bf16_block<n>(matrix, tile, x, row, out, ld); \
+        else quantized_block<packing, n>(matrix, tile, block, row, out, ld);                      \
         break;
             OCTAVO_ROWS(1) OCTAVO_ROWS(2) OCTAVO_ROWS(3) OCTAVO_ROWS(4) OCTAVO_ROWS(5) OCTAVO_ROWS(6) OCTAVO_ROWS(7) OCTAVO_ROWS(8)
             OCTAVO_ROWS(9) OCTAVO_ROWS(10) OCTAVO_ROWS(11) OCTAVO_ROWS(12) OCTAVO_ROWS(13) OCTAVO_ROWS(14) OCTAVO_ROWS(15) OCTAVO_ROWS(16)
@@ -392,7 +323,8 @@ void rows_by_tiles(const Matrix& matrix, int first, int last, const Activations&
 
 template <Packing packing>
 void matmul_as(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
-    for (int row = 0; row < rows; row += kRows) rows_by_tiles<packing>(matrix, first, last, x, row, std::min(kRows, rows - row), y, ld);
+    if (x.height == kFewRows) return rows_by_tiles<packing, kFewRows>(matrix, first, last, x, 0, rows, y, ld);
+    for (int row = 0; row < rows; row += kRows) rows_by_tiles<packing, kRows>(matrix, first, last, x, row, std::min(kRows, rows - row), y, ld);
 }
 
 void matmul(const Matrix& matrix, int first, int last, const Activations& x, int rows, float* y, int ld) {
@@ -442,7 +374,8 @@ void matmul_float(const Matrix& matrix, int first, int last, const float* x, int
 
 void quantise(const float* values, int k, const Activations& x, int row) {
     const __m512 unsigned_mask = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff));
-    for (int g = 0; g < k / 32; ++g) {
+    BlockRows own(x, row);
+    for (int g = 0; g < k / 32; ++g, own.next()) {
         const __m512 a = _mm512_loadu_ps(values + g * 32), b = _mm512_loadu_ps(values + g * 32 + 16);
         const __m512 size_a = _mm512_and_ps(a, unsigned_mask), size_b = _mm512_and_ps(b, unsigned_mask);
         const float largest = _mm512_reduce_max_ps(_mm512_max_ps(size_a, size_b));
@@ -453,15 +386,15 @@ void quantise(const float* values, int k, const Activations& x, int row) {
         const __mmask16 kept = counts ? 0xffff : 0;
         const __m512i code_a = _mm512_maskz_cvtps_epi32(kept, _mm512_mul_ps(a, inverse));
         const __m512i code_b = _mm512_maskz_cvtps_epi32(kept, _mm512_mul_ps(b, inverse));
-        int8_t* codes = x.codes + size_t(row) * size_t(x.k) + g * 32;
+        int8_t* codes = own.codes(0);
         _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtsepi32_epi8(code_a));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16), _mm512_cvtsepi32_epi8(code_b));
         const int32_t sum_a = _mm512_reduce_add_epi32(code_a), sum_b = _mm512_reduce_add_epi32(code_b);
-        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g);
-        x.scales[at] = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        x.sums[at] = x.scales[at] * float(sum_a + sum_b);
-        x.half_sums[at * 2] = 32 * sum_a;
-        x.half_sums[at * 2 + 1] = 32 * sum_b;
+        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own.sum(0) = own.scale(0) * float(sum_a + sum_b);
+        own.half_sums(0)[0] = 32 * sum_a;
+        own.half_sums(0)[1] = 32 * sum_b;
+        own.refined(0) = 0;
     }
 }
 

@@ -28,13 +28,14 @@ int code_of(const uint8_t* codes, bool halves, int column, int k) {
 // A row's codes in one group as whole numbers, of one unit each: the codes, or 256 times them and the finer ones.
 struct Group {
     Group(const Activations& x, int row, int g) {
-        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g), element = size_t(row) * size_t(x.k) + size_t(g) * 32;
-        const bool refined = x.refined && x.refined[at];
-        unit = refined ? x.scales[at] * kLowUnit : x.scales[at];
-        for (int i = 0; i < 32; ++i) code[i] = refined ? 256 * x.codes[element + size_t(i)] + x.low[element + size_t(i)] : x.codes[element + size_t(i)];
-        for (int h = 0; h < 2; ++h) half_sum[h] = refined ? 256 * x.half_sums[2 * at + size_t(h)] + x.low_half_sums[2 * at + size_t(h)] : x.half_sums[2 * at + size_t(h)];
+        const BlockRows own(x, row, g);
+        const bool refined = own.refined(0) != 0;
+        unit = refined ? own.scale(0) * kLowUnit : own.scale(0);
+        sum = own.sum(0);
+        for (int i = 0; i < 32; ++i) code[i] = refined ? 256 * own.codes(0)[i] + own.low(0)[i] : own.codes(0)[i];
+        for (int h = 0; h < 2; ++h) half_sum[h] = refined ? 256 * own.half_sums(0)[h] + own.low_half_sums(0)[h] : own.half_sums(0)[h];
     }
-    float unit;
+    float unit, sum;
     int32_t code[32], half_sum[2];
 };
 
@@ -44,7 +45,6 @@ float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const
     const bool super = matrix.packing != Packing::U4Half && matrix.packing != Packing::U8Half;
     const size_t bytes = small ? 256 : 512;
     const int groups = matrix.inputs / kGroup;
-    const float* sums = x.sums + size_t(row) * size_t(x.k / 32);
     float y = 0.0f;
     for (int g = 0; g < groups; ++g) {
         const Group a(x, row, g);
@@ -70,7 +70,7 @@ float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const
             minimum = half_of(codes + bytes + 32, column);
         }
         y = std::fma(float(dot[0] + dot[1]), scale * a.unit, y);
-        y = std::fma(minimum, sums[g], y);
+        y = std::fma(minimum, a.sum, y);
     }
     return y;
 }
@@ -78,6 +78,12 @@ float quantized_dot(const Matrix& matrix, const uint8_t* tile, int column, const
 // The same where scales are for spans of groups: codes less their zero point are whole numbers, so that only scaling rounds.
 float spans_dot(const Matrix& matrix, const uint8_t* tile, int column, const Activations& x, int row) {
     const Spans parts = spans_of(matrix, tile);
+    const auto scale_at = [&](size_t at) {
+        if (matrix.half_scales) return half_of(parts.scales, int(at));
+        float scale;
+        std::memcpy(&scale, parts.scales + at * 4, 4);
+        return scale;
+    };
     const bool small = nibbles(matrix.packing), one_scale = matrix.packing == Packing::U8Centred;
     float y = 0.0f;
     for (int g = 0; g < matrix.inputs / kGroup; ++g) {
@@ -87,9 +93,9 @@ float spans_dot(const Matrix& matrix, const uint8_t* tile, int column, const Act
         int32_t dot = 0;
         for (int k = 0; k < kGroup; ++k)
             dot += (code_of(parts.codes + size_t(g) * (small ? 256 : 512), small, column, k) - zero) * a.code[k];
-        y = std::fma(float(dot), one_scale ? a.unit : parts.scales[at] * a.unit, y);
+        y = std::fma(float(dot), one_scale ? a.unit : scale_at(at) * a.unit, y);
     }
-    return one_scale ? y * parts.scales[column] : y;
+    return one_scale ? y * scale_at(size_t(column)) : y;
 }
 
 float bf16_dot(const Matrix& matrix, const uint8_t* tile, int column, const uint16_t* x) {
@@ -133,7 +139,8 @@ void matmul_float(const Matrix& matrix, int first, int last, const float* x, int
 }
 
 void quantise(const float* values, int k, const Activations& x, int row) {
-    for (int g = 0; g < k / 32; ++g) {
+    BlockRows own(x, row);
+    for (int g = 0; g < k / 32; ++g, own.next()) {
         float largest = 0.0f;
         bool finite = true;
         for (int i = 0; i < 32; ++i) {
@@ -145,14 +152,13 @@ void quantise(const float* values, int k, const Activations& x, int row) {
         int32_t sum[2] = {0, 0};
         for (int i = 0; i < 32; ++i) {
             const int code = counts ? int(std::nearbyint(values[g * 32 + i] * inverse)) : 0;
-            x.codes[size_t(row) * size_t(x.k) + size_t(g * 32 + i)] = int8_t(code);
+            own.codes(0)[i] = int8_t(code);
             sum[i / 16] += code;
         }
-        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g);
-        x.scales[at] = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        x.sums[at] = x.scales[at] * float(sum[0] + sum[1]);
-        x.half_sums[at * 2] = 32 * sum[0];
-        x.half_sums[at * 2 + 1] = 32 * sum[1];
+        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own.sum(0) = own.scale(0) * float(sum[0] + sum[1]);
+        for (int h = 0; h < 2; ++h) own.half_sums(0)[h] = 32 * sum[h];
+        own.refined(0) = 0;
     }
 }
 

@@ -144,9 +144,9 @@ inline void set(int32x4_t (&dot)[kParts], int32_t value) {
 
 // A group's codes of M rows, 16 to a register.
 template <int M>
-inline void load_codes(const int8_t* codes, const Activations& x, int row, int g, int8x16_t (&out)[M][2]) {
+inline void load_codes(const int8_t* codes, int8x16_t (&out)[M][2]) {
     for (int m = 0; m < M; ++m)
-        for (int half = 0; half < 2; ++half) out[m][half] = vld1q_s8(codes + size_t(row + m) * size_t(x.k) + g * 32 + half * 16);
+        for (int half = 0; half < 2; ++half) out[m][half] = vld1q_s8(codes + m * 32 + half * 16);
 }
 
 // 256 times the products of codes, and those of the finer ones.
@@ -169,19 +169,12 @@ template <Packing packing, int M>
 void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, float* y, int ld) {
     constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
     constexpr size_t bytes = nibbles(packing) ? 256 : 512;
-    const float *scales_of[M], *sums_of[M];
-    const int32_t* half_sums_of[M];
-    const auto low_half_sums_of = [&](int m) { return x.low_half_sums + size_t(row + m) * size_t(x.k / 16); };
+    BlockRows own(x, row);
     Tile total[M];
-    for (int m = 0; m < M; ++m) {
-        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
-        sums_of[m] = x.sums + size_t(row + m) * size_t(x.k / 32);
-        half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
-        total[m] = {{zero(), zero(), zero(), zero()}};
-    }
+    for (int m = 0; m < M; ++m) total[m] = {{zero(), zero(), zero(), zero()}};
     const uint8_t* codes = tile;
     const uint8_t* header = tile;
-    for (int g = 0; g < groups; ++g, codes += super ? bytes : bytes + 64) {
+    for (int g = 0; g < groups; ++g, codes += super ? bytes : bytes + 64, own.next()) {
         if constexpr (super) {
             if (g % 8 == 0) {
                 header = codes;
@@ -189,47 +182,47 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
             }
         }
         int8x16_t a[M][2], low[M][2];
-        load_codes(x.codes, x, row, g, a);
-        const bool refined = any_refined(x, row, M, g);
+        load_codes(own.codes(0), a);
+        const bool refined = own.any_refined(M);
         const float unit = refined ? kLowUnit : 1.0f;
-        if (refined) load_codes(x.low, x, row, g, low);
+        if (refined) load_codes(own.low(0), low);
         int32x4_t dot[M][kParts], low_dot[M][kParts];
         if constexpr (packing == Packing::U8Super16) {
             const Tile d = halves(header);
             for (int half = 0; half < 2; ++half) {
                 const Tile scale = product(d, signed_bytes(header + 64 + (g % 8) * 32 + half * 16));
-                for (int m = 0; m < M; ++m) set(dot[m], -half_sums_of[m][g * 2 + half]);
+                for (int m = 0; m < M; ++m) set(dot[m], -own.half_sums(m)[half]);
                 add_group<packing>(codes, a, half, half + 1, dot);
                 if (refined) {
-                    for (int m = 0; m < M; ++m) set(low_dot[m], -low_half_sums_of(m)[g * 2 + half]);
+                    for (int m = 0; m < M; ++m) set(low_dot[m], -own.low_half_sums(m)[half]);
                     add_group<packing>(codes, low, half, half + 1, low_dot);
                     join_low(dot, low_dot);
                 }
-                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
+                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
             }
         } else {
             for (int m = 0; m < M; ++m)  // what U8Half's codes lack of 128 each
-                set(dot[m], packing == Packing::U8Half ? 4 * (half_sums_of[m][g * 2] + half_sums_of[m][g * 2 + 1]) : 0);
+                set(dot[m], packing == Packing::U8Half ? 4 * (own.half_sums(m)[0] + own.half_sums(m)[1]) : 0);
             add_group<packing>(codes, a, 0, 2, dot);
             if (refined) {
                 for (int m = 0; m < M; ++m)
-                    set(low_dot[m], packing == Packing::U8Half ? 4 * (low_half_sums_of(m)[g * 2] + low_half_sums_of(m)[g * 2 + 1]) : 0);
+                    set(low_dot[m], packing == Packing::U8Half ? 4 * (own.low_half_sums(m)[0] + own.low_half_sums(m)[1]) : 0);
                 add_group<packing>(codes, low, 0, 2, low_dot);
                 join_low(dot, low_dot);
             }
             Tile scale, minimum;
             if constexpr (super) {
-                const uint8_t* own = header + 64 + (g % 8) * 32;
-                scale = product(halves(header), unsigned_bytes(own));
-                minimum = product(halves(header + 32), unsigned_bytes(own + 16));
+                const uint8_t* sub = header + 64 + (g % 8) * 32;
+                scale = product(halves(header), unsigned_bytes(sub));
+                minimum = product(halves(header + 32), unsigned_bytes(sub + 16));
                 for (int q = 0; q < kParts; ++q) minimum.part[q] = vsubq_f32(zero(), minimum.part[q]);
             } else {
                 scale = halves(codes + bytes);
                 minimum = halves(codes + bytes + 32);
             }
             for (int m = 0; m < M; ++m) {
-                add_scaled(total[m], dot[m], scale, scales_of[m][g] * unit);
-                for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], minimum.part[q], sums_of[m][g]);
+                add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
+                for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], minimum.part[q], own.sum(m));
             }
         }
     }
@@ -244,49 +237,50 @@ inline void multiplied(int32x4_t (&out)[kParts], const uint8_t* at, int32_t by) 
     for (int q = 0; q < kParts; ++q) out[q] = vmulq_n_s32(vreinterpretq_s32_u32(vmovl_u16(four[q])), by);
 }
 
+// The scales of a span.
+inline Tile span_scales(const Matrix& matrix, const Spans& parts, int s) {
+    if (matrix.half_scales) return halves(parts.scales + s * 32);
+    const float* const at = reinterpret_cast<const float*>(parts.scales) + s * 16;
+    return {{vld1q_f32(at), vld1q_f32(at + 4), vld1q_f32(at + 8), vld1q_f32(at + 12)}};
+}
+
 // The same where scales are for spans of groups. A dot product begins with what the zero points take away.
 template <Packing packing, int M>
 void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, float* y, int ld) {
     constexpr size_t bytes = nibbles(packing) ? 256 : 512;
     const Spans parts = spans_of(matrix, tile);
-    const float* scales_of[M];
-    const int32_t* half_sums_of[M];
+    BlockRows own(x, row);
     Tile total[M];
-    for (int m = 0; m < M; ++m) {
-        scales_of[m] = x.scales + size_t(row + m) * size_t(x.k / 32);
-        half_sums_of[m] = x.half_sums + size_t(row + m) * size_t(x.k / 16);
-        total[m] = {{zero(), zero(), zero(), zero()}};
-    }
+    for (int m = 0; m < M; ++m) total[m] = {{zero(), zero(), zero(), zero()}};
     const uint8_t* codes = parts.codes;
     const int groups = matrix.inputs / kGroup;
     for (int start = 0, s = 0; start < groups; start += matrix.span, ++s) {
-        Tile scale;
-        for (int q = 0; q < kParts; ++q) scale.part[q] = vld1q_f32(parts.scales + s * 16 + q * 4);
-        for (int g = start; g < start + matrix.span; ++g, codes += bytes) {
+        const Tile scale = span_scales(matrix, parts, s);
+        for (int g = start; g < start + matrix.span; ++g, codes += bytes, own.next()) {
             int8x16_t a[M][2];
-            load_codes(x.codes, x, row, g, a);
+            load_codes(own.codes(0), a);
             int32x4_t dot[M][kParts];
             const auto begin = [&](int32x4_t (&one)[kParts], const int32_t* half_sums) {
-                const int32_t sum = (half_sums[g * 2] + half_sums[g * 2 + 1]) / 32;
+                const int32_t sum = (half_sums[0] + half_sums[1]) / 32;
                 if constexpr (packing == Packing::U4Zero) multiplied(one, parts.zeros + s * 16, -sum);
                 else set(one, packing == Packing::U4Centred ? -8 * sum : 0);
             };
-            for (int m = 0; m < M; ++m) begin(dot[m], half_sums_of[m]);
+            for (int m = 0; m < M; ++m) begin(dot[m], own.half_sums(m));
             add_group<packing>(codes, a, 0, 2, dot);
-            const bool refined = any_refined(x, row, M, g);
+            const bool refined = own.any_refined(M);
             const float unit = refined ? kLowUnit : 1.0f;
             if (refined) {
                 int32x4_t low_dot[M][kParts];
-                load_codes(x.low, x, row, g, a);
-                for (int m = 0; m < M; ++m) begin(low_dot[m], x.low_half_sums + size_t(row + m) * size_t(x.k / 16));
+                load_codes(own.low(0), a);
+                for (int m = 0; m < M; ++m) begin(low_dot[m], own.low_half_sums(m));
                 add_group<packing>(codes, a, 0, 2, low_dot);
                 join_low(dot, low_dot);
             }
             for (int m = 0; m < M; ++m) {
-                const float own = scales_of[m][g] * unit;
+                const float own_scale = own.scale(m) * unit;
                 if constexpr (packing == Packing::U8Centred)
-                    for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], vcvtq_f32_s32(dot[m][q]), own);
-                else add_scaled(total[m], dot[m], scale, own);
+                    for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], vcvtq_f32_s32(dot[m][q]), own_scale);
+                else add_scaled(total[m], dot[m], scale, own_scale);
             }
         }
         if constexpr (packing == Packing::U8Centred)
@@ -406,7 +400,8 @@ void matmul_float(const Matrix& matrix, int first, int last, const float* x, int
 // -- rows of activations -------------------------------------------------------------------------------------------------------
 
 void quantise(const float* values, int k, const Activations& x, int row) {
-    for (int g = 0; g < k / 32; ++g) {
+    BlockRows own(x, row);
+    for (int g = 0; g < k / 32; ++g, own.next()) {
         float32x4_t value[8], size = zero();
         for (int i = 0; i < 8; ++i) {
             value[i] = vld1q_f32(values + g * 32 + i * 4);
@@ -417,7 +412,7 @@ void quantise(const float* values, int k, const Activations& x, int row) {
         const bool counts = finite && largest >= kQuantiseFloor;
         const float inverse = counts ? 127.0f / largest : 0.0f;
         const uint32x4_t kept = vdupq_n_u32(counts ? 0xffffffff : 0);
-        int8_t* codes = x.codes + size_t(row) * size_t(x.k) + g * 32;
+        int8_t* codes = own.codes(0);
         int32_t sum[2];
         for (int half = 0; half < 2; ++half) {
             int32x4_t code[4];
@@ -427,11 +422,10 @@ void quantise(const float* values, int k, const Activations& x, int row) {
             vst1q_s8(codes + half * 16, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
             sum[half] = vaddvq_s32(vaddq_s32(vaddq_s32(code[0], code[1]), vaddq_s32(code[2], code[3])));
         }
-        const size_t at = size_t(row) * size_t(x.k / 32) + size_t(g);
-        x.scales[at] = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        x.sums[at] = x.scales[at] * float(sum[0] + sum[1]);
-        x.half_sums[at * 2] = 32 * sum[0];
-        x.half_sums[at * 2 + 1] = 32 * sum[1];
+        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own.sum(0) = own.scale(0) * float(sum[0] + sum[1]);
+        for (int h = 0; h < 2; ++h) own.half_sums(0)[h] = 32 * sum[h];
+        own.refined(0) = 0;
     }
 }
 

@@ -61,14 +61,14 @@ inline void store_rows(const Totals<P>& totals, float* y, int ld, int count) {
 
 // -- quantized matrices --------------------------------------------------------------------------------------------------------
 
-// r0 r1 r0 r1 of two rows' arrays.
-inline float32x4_t both(const float* one, const float* other, int at) {
-    const float32x2_t two = vld1_lane_f32(other + at, vdup_n_f32(one[at]), 1);
+// r0 r1 r0 r1 of two rows.
+inline float32x4_t both(const float& one, const float& other) {
+    const float32x2_t two = vld1_lane_f32(&other, vdup_n_f32(one), 1);
     return vcombine_f32(two, two);
 }
 
-inline int32x4_t both(const int32_t* one, const int32_t* other, int at) {
-    const int32x2_t two = vld1_lane_s32(other + at, vdup_n_s32(one[at]), 1);
+inline int32x4_t both(const int32_t& one, const int32_t& other) {
+    const int32x2_t two = vld1_lane_s32(&other, vdup_n_s32(one), 1);
     return vcombine_s32(two, two);
 }
 
@@ -100,7 +100,7 @@ inline void add_eight(int32x4_t (&dot)[P][N], const uint8x16_t (&codes)[N], cons
 // The products of eights first … last-1 (of 8 k) of a group's codes. Nibbles come all at once: eights e and e + 2 share their bytes.
 template <Packing packing, int P, int N>
 inline void add_eights(const uint8_t* codes, const int8x16_t (&own)[P][4], int column, int first, int last, int32x4_t (&dot)[P][N]) {
-    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
+    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super || packing == Packing::U4Centred;
     for (int e = first; e < (nibbles ? 2 : last); ++e) {
         uint8x16_t both_halves[N];
         load_eights(codes, 2 * e, column, both_halves);
@@ -118,28 +118,27 @@ inline void add_eights(const uint8_t* codes, const int8x16_t (&own)[P][4], int c
 
 // Up to 2 P rows, of which `count` are there, by one tile. Every float operation is that of tile_rows, on other lanes.
 template <Packing packing, int P>
-void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, int count, float* y, int ld) {
-    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super;
-    constexpr bool super = packing != Packing::U4Half && packing != Packing::U8Half;
+void tile_pairs(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, int count, float* y, int ld) {
+    constexpr bool nibbles = packing == Packing::U4Half || packing == Packing::U4Super || packing == Packing::U4Centred;
+    constexpr bool centred = packing == Packing::U4Centred;
+    constexpr bool super = !centred && packing != Packing::U4Half && packing != Packing::U8Half;
     constexpr bool halved = packing == Packing::U8Super16;  // a scale for each 16 k
+    const int groups = matrix.inputs / kGroup;
+    const Spans parts = centred ? spans_of(matrix, tile) : Spans{};
     constexpr size_t bytes = nibbles ? 256 : 512;
     constexpr int N = kColumns<P>;
-    const int8_t* codes_of[2 * P];
-    const float *scales_of[2 * P], *sums_of[2 * P];
-    const int32_t* half_sums_of[2 * P];
-    size_t row_of[2 * P];
-    for (int m = 0; m < 2 * P; ++m) {
-        const size_t at = size_t(row + std::min(m, count - 1)), k = size_t(x.k);
-        row_of[m] = at;
-        codes_of[m] = x.codes + at * k;
-        scales_of[m] = x.scales + at * (k / 32);
-        sums_of[m] = x.sums + at * (k / 32);
-        half_sums_of[m] = x.half_sums + at * (k / 16);
-    }
+    BlockRows rows(x, row);
+    const auto taken = [&](int m) { return std::min(m, count - 1); };  // the last row stands in for one that is not there
+    // What a dot product begins with, from two rows' sums of 16 codes (times 32): all that a code's centre adds.
+    const auto taken_away = [](const auto& half_sums, int half) {
+        if constexpr (centred) return vnegq_s32(vshrq_n_s32(vaddq_s32(half_sums(0), half_sums(1)), 2));
+        else if constexpr (halved) return vnegq_s32(half_sums(half));
+        else return vdupq_n_s32(0);
+    };
     Totals<P> totals = no_totals<P>();
-    const uint8_t* codes = tile;
+    const uint8_t* codes = centred ? parts.codes : tile;
     const uint8_t* header = tile;
-    for (int g = 0; g < groups; ++g, codes += super ? bytes : bytes + 64) {
+    for (int g = 0; g < groups; ++g, codes += super || centred ? bytes : bytes + 64, rows.next()) {
         if constexpr (super) {
             if (g % 8 == 0) {
                 header = codes;
@@ -147,24 +146,24 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
             }
         }
         int8x16_t own[P][4], low[P][4];  // 8 k of two rows
-        const bool refined = any_refined(x, row, count, g);
+        const bool refined = rows.any_refined(count);
         const float unit = refined ? kLowUnit : 1.0f;
         float32x4_t own_scale[P], own_sum[P];
         for (int p = 0; p < P; ++p) {
             for (int half = 0; half < 2; ++half) {
-                const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(codes_of[2 * p] + g * 32 + half * 16));
-                const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(codes_of[2 * p + 1] + g * 32 + half * 16));
+                const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(rows.codes(taken(2 * p)) + half * 16));
+                const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(rows.codes(taken(2 * p + 1)) + half * 16));
                 own[p][half * 2] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
                 own[p][half * 2 + 1] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
             }
             for (int half = 0; refined && half < 2; ++half) {
-                const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(x.low + row_of[2 * p] * size_t(x.k) + g * 32 + half * 16));
-                const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(x.low + row_of[2 * p + 1] * size_t(x.k) + g * 32 + half * 16));
+                const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(rows.low(taken(2 * p)) + half * 16));
+                const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(rows.low(taken(2 * p + 1)) + half * 16));
                 low[p][half * 2] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
                 low[p][half * 2 + 1] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
             }
-            own_scale[p] = vmulq_n_f32(both(scales_of[2 * p], scales_of[2 * p + 1], g), unit);
-            own_sum[p] = both(sums_of[2 * p], sums_of[2 * p + 1], g);
+            own_scale[p] = vmulq_n_f32(both(rows.scale(taken(2 * p)), rows.scale(taken(2 * p + 1))), unit);
+            own_sum[p] = both(rows.sum(taken(2 * p)), rows.sum(taken(2 * p + 1)));
         }
         float32x4_t scale[kResults], minimum[kResults];
         const uint8_t* const sub_scales = header + 64 + (g % 8) * 32;
@@ -172,6 +171,8 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
             doubled(product(halves(header), unsigned_bytes(sub_scales)), scale);
             doubled(product(halves(header + 32), unsigned_bytes(sub_scales + 16)), minimum);
             for (int j = 0; j < kResults; ++j) minimum[j] = vsubq_f32(zero(), minimum[j]);
+        } else if constexpr (centred) {
+            doubled(span_scales(matrix, parts, g / matrix.span), scale);
         } else if constexpr (!super) {
             doubled(halves(codes + bytes), scale);
             doubled(halves(codes + bytes + 32), minimum);
@@ -181,15 +182,14 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
             for (int column = 0; column < kResults; column += N) {
                 int32x4_t dot[P][N];
                 for (int p = 0; p < P; ++p) {
-                    const int32x4_t start = halved ? vnegq_s32(both(half_sums_of[2 * p], half_sums_of[2 * p + 1], g * 2 + half)) : vdupq_n_s32(0);
+                    const int32x4_t start = taken_away([&](int h) { return both(rows.half_sums(taken(2 * p))[h], rows.half_sums(taken(2 * p + 1))[h]); }, half);
                     for (int j = 0; j < N; ++j) dot[p][j] = start;
                 }
                 add_eights<packing, P, N>(codes, own, column, halved ? half * 2 : 0, halved ? half * 2 + 2 : 4, dot);
                 if (refined) {
                     int32x4_t low_dot[P][N];
                     for (int p = 0; p < P; ++p) {
-                        const auto low_half_sums = [&](int m) { return x.low_half_sums + row_of[m] * size_t(x.k / 16); };
-                        const int32x4_t start = halved ? vnegq_s32(both(low_half_sums(2 * p), low_half_sums(2 * p + 1), g * 2 + half)) : vdupq_n_s32(0);
+                        const int32x4_t start = taken_away([&](int h) { return both(rows.low_half_sums(taken(2 * p))[h], rows.low_half_sums(taken(2 * p + 1))[h]); }, half);
                         for (int j = 0; j < N; ++j) low_dot[p][j] = start;
                     }
                     add_eights<packing, P, N>(codes, low, column, halved ? half * 2 : 0, halved ? half * 2 + 2 : 4, low_dot);
@@ -200,7 +200,7 @@ void tile_pairs(const uint8_t* tile, int groups, const Activations& x, int row, 
                     for (int j = 0; j < N; ++j) {
                         float32x4_t& total = totals.of[p][column + j];
                         total = vfmaq_f32(total, vcvtq_f32_s32(dot[p][j]), vmulq_f32(scale[column + j], own_scale[p]));
-                        if constexpr (!halved) total = vfmaq_f32(total, minimum[column + j], own_sum[p]);
+                        if constexpr (!halved && !centred) total = vfmaq_f32(total, minimum[column + j], own_sum[p]);
                     }
             }
         }
@@ -279,12 +279,12 @@ void bf16_pairs(const uint8_t* tile, int inputs, const Activations& x, int row, 
 template <Packing packing, int P>
 void pairs(const Matrix& matrix, const uint8_t* tile, const Activations& x, int row, int count, float* y, int ld) {
     if constexpr (packing == Packing::Bf16) bf16_pairs<P>(tile, matrix.inputs, x, row, count, y, ld);
-    else tile_pairs<packing, P>(tile, matrix.inputs / kGroup, x, row, count, y, ld);
+    else tile_pairs<packing, P>(matrix, tile, x, row, count, y, ld);
 }
 
 template <Packing packing>
 constexpr bool kInPairs = packing == Packing::U4Half || packing == Packing::U8Half || packing == Packing::U4Super ||
-                          packing == Packing::U8Super || packing == Packing::U8Super16 || packing == Packing::Bf16;
+                          packing == Packing::U8Super || packing == Packing::U8Super16 || packing == Packing::U4Centred || packing == Packing::Bf16;
 
 template <Packing packing>
 int rows_in_pairs(const Matrix& matrix, const uint8_t* tile, const Activations& x, int rows, float* y, int ld) {

@@ -50,15 +50,23 @@ void pack_column(Format format, Packing packing, const uint8_t* row, int inputs,
 // Groups of 32 that share a scale.
 int span_for(Format format, int inputs) {
     if (format == Format::INT8) return inputs / kGroup;
+    if (format == Format::Q4_0) return 1;
     return integers(format) ? format_info(format).block_elements / kGroup : 0;
 }
 
 void pack_spans(Format format, const Matrix& matrix, const uint8_t* row, int column, uint8_t* tile) {
     const int size = matrix.span * kGroup, count = matrix.inputs / size;
     uint8_t* const zeros = tile + size_t(count) * 64;
-    uint8_t* const codes = tile + spans_bytes(matrix.packing, count);
+    uint8_t* const codes = tile + spans_bytes(matrix.packing, matrix.half_scales, count);
     const int centre = format == Format::INT8 ? 128 : 0;  // of codes that are stored signed
     for (int s = 0; s < count; ++s) {
+        if (format == Format::Q4_0) {
+            Group group;
+            read_group(format, row, s, group);
+            put_half(tile + size_t(s) * 32, column, group.scale);
+            for (int k = 0; k < kGroup; ++k) put_code(matrix.packing, codes + size_t(s) * code_bytes(matrix.packing), column, k, group.codes[k]);
+            continue;
+        }
         const Run run = read_run(format, row, s);
         std::memcpy(tile + (size_t(s) * 16 + size_t(column)) * 4, &run.scale, 4);
         if (matrix.packing == Packing::U4Zero) zeros[size_t(s) * 16 + size_t(column)] = uint8_t(run.zero);
@@ -84,7 +92,6 @@ bool quantized(Packing packing) { return packing < Packing::Bf16; }
 
 Packing packing_for(Format format) {
     switch (format) {
-        case Format::Q4_0:
         case Format::Q4_1: return Packing::U4Half;
         case Format::Q5_0:
         case Format::Q5_1:
@@ -93,6 +100,7 @@ Packing packing_for(Format format) {
         case Format::Q5_K: return Packing::U8Super;
         case Format::Q6_K: return Packing::U8Super16;
         case Format::INT8: return Packing::U8Centred;
+        case Format::Q4_0:
         case Format::INT4_G128:
         case Format::INT4_G64:
         case Format::INT4_G32: return Packing::U4Centred;
@@ -116,12 +124,13 @@ size_t tile_bytes(Format format, int inputs) {
         default: break;
     }
     const size_t codes = code_bytes(packing);
-    if (spans(packing)) return spans_bytes(packing, inputs / kGroup / span_for(format, inputs)) + k / kGroup * codes;
+    if (spans(packing)) return spans_bytes(packing, format == Format::Q4_0, inputs / kGroup / span_for(format, inputs)) + k / kGroup * codes;
     return super(packing) ? k / 256 * (kHeader + 8 * codes) : k / kGroup * (codes + 64);
 }
 
 Matrix matrix_for(Format format, int outputs, int inputs, const uint8_t* data) {
-    return {packing_for(format), outputs, inputs, (outputs + kTile - 1) / kTile, tile_bytes(format, inputs), data, span_for(format, inputs)};
+    return {packing_for(format), outputs, inputs, (outputs + kTile - 1) / kTile, tile_bytes(format, inputs), data, span_for(format, inputs),
+            format == Format::Q4_0};
 }
 
 void pack_tiles(Format format, const uint8_t* rows, size_t row_bytes, int outputs, int inputs, int first, int last, uint8_t* out) {

@@ -8,8 +8,9 @@
 //   Half scales: after each group's codes 16 f16 scales and 16 f16 minimums          y += a_scale * (scale * dot + minimum * a_sum)
 //   Super scales: 8 groups share a header of 320 bytes before their codes: 16 f16 d, 16 f16 dmin, then per group 16 bytes of
 //     scales and 16 of minimums (Q4_K, Q5_K), or 16 signed scales for each half of 16 k (Q6_K)
-//   Centred: scale * (code - 8) in nibbles, or scale * (code - 128) in bytes. The tile begins with 16 f32 scales for each span of groups: one
-//     for all of K where codes are bytes                                              y += a_scale * scale * (dot - 8 sum(a))
+//   Centred: scale * (code - 8) in nibbles, or scale * (code - 128) in bytes. The tile begins with 16 scales for each span of groups, f32 or (for
+//     Q4_0, whose spans are single groups) f16, then padding to 64 bytes; one for all of K where codes are bytes
+//                                                                                      y += a_scale * scale * (dot - 8 sum(a))
 //   Zero: scale * (code - zero). After all the scales come 16 bytes of zero points for each span, then padding to 64 bytes
 //   BF16 tile = [K/2][16][2],  F16 and F32 tile = [K][16]
 #pragma once
@@ -33,6 +34,7 @@ struct Matrix {
     size_t tile_bytes;  // a multiple of 64
     const uint8_t* data;  // 64-byte aligned
     int span;           // groups under one scale, in Centred and Zero
+    bool half_scales;   // f16 scales, in Centred
 };
 
 Packing packing_for(Format format);
@@ -51,18 +53,19 @@ static constexpr bool spans(Packing packing) {
 
 // Where the parts of a tile lie whose scales are for spans of groups.
 struct Spans {
-    const float* scales;   // [spans][16]
-    const uint8_t* zeros;  // [spans][16], in Zero
+    const uint8_t* scales;  // [spans][16], f32 or f16
+    const uint8_t* zeros;   // [spans][16], in Zero
     const uint8_t* codes;
 };
 
-static inline size_t spans_bytes(Packing packing, int count) {
-    return packing == Packing::U4Zero ? (size_t(count) * 80 + 63) / 64 * 64 : size_t(count) * 64;
+static inline size_t spans_bytes(Packing packing, bool half_scales, int count) {
+    const size_t one = packing == Packing::U4Zero ? 80 : half_scales ? 32 : 64;
+    return (size_t(count) * one + 63) / 64 * 64;
 }
 
 static inline Spans spans_of(const Matrix& matrix, const uint8_t* tile) {
     const int count = matrix.inputs / kGroup / matrix.span;
-    return {reinterpret_cast<const float*>(tile), tile + size_t(count) * 64, tile + spans_bytes(matrix.packing, count)};
+    return {tile, tile + size_t(count) * 64, tile + spans_bytes(matrix.packing, matrix.half_scales, count)};
 }
 
 // Pack tiles first … last-1 of a matrix whose rows lie at `rows`, `row_bytes` apart, into out (tile `first` at its start).

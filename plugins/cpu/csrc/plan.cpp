@@ -46,39 +46,15 @@ void Model::reserve(int tokens) {
     int widest = 32, head_dim = 64;
     for (const Matrix& matrix : matrices) widest = std::max(widest, (matrix.inputs + 31) / 32 * 32);
     for (const Step& step : steps) head_dim = std::max(head_dim, step.head_dim);
-    const size_t elements = size_t(widest) * size_t(tokens);
-    codes_.resize(elements);
-    scales_.resize(elements / 32);
-    sums_.resize(elements / 32);
-    half_sums_.resize(elements / 16);
-    bf16_.resize(elements);
-    activations_ = {codes_.data(), scales_.data(), sums_.data(), half_sums_.data(), bf16_.data(), widest, nullptr, nullptr, nullptr};
-    const bool refines = std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.feed == Feed::Int8 && std::isfinite(step.refine); });
-    if (refines) {
-        low_.resize(elements);
-        low_half_sums_.resize(elements / 16);
-        refined_.resize(elements / 32);
-        activations_.low = low_.data();
-        activations_.low_half_sums = low_half_sums_.data();
-        activations_.refined = refined_.data();
-    }
-    const size_t few = size_t(widest) * kFewRows;
-    private_bytes_.assign(size_t(pool_->threads()), std::vector<uint8_t>(few * (1 + 2 + 1) + few / 32 * (16 + 8 + 1) + 64));
+    widest_ = widest;
+    blocks_ = Pages(blocks_bytes(widest, std::max(tokens, kBlockRows)));
+    bf16_.resize(size_t(widest) * size_t(tokens));
+    const size_t few = blocks_bytes(widest, kFewRows), workers = size_t(pool_->threads());
+    private_pages_ = Pages(few * workers);
+    private_bf16_.assign(workers, std::vector<uint16_t>(size_t(widest) * kFewRows));
     private_.clear();
-    for (std::vector<uint8_t>& bytes : private_bytes_) {
-        uint8_t* at_byte = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
-        Activations own{};
-        own.k = widest;
-        own.scales = reinterpret_cast<float*>(at_byte);
-        own.sums = own.scales + few / 32;
-        own.half_sums = reinterpret_cast<int32_t*>(own.sums + few / 32);
-        own.low_half_sums = own.half_sums + few / 16;
-        own.bf16 = reinterpret_cast<uint16_t*>(own.low_half_sums + few / 16);
-        own.codes = reinterpret_cast<int8_t*>(own.bf16 + few);
-        own.low = own.codes + few;
-        own.refined = refines ? reinterpret_cast<uint8_t*>(own.low + few) : nullptr;
-        private_.push_back(own);
-    }
+    for (size_t worker = 0; worker < workers; ++worker)
+        private_.push_back({private_pages_.as<uint8_t>() + worker * few, private_bf16_[worker].data(), widest, kFewRows});
     cosines_.resize(ropes.size());
     sines_.resize(ropes.size());
     for (size_t r = 0; r < ropes.size(); ++r) {
@@ -169,7 +145,7 @@ Model::Share Model::share(int count, int worker) const {
 void Model::feed(const Step& step, const float* values, int width, int row, const Activations& to) {
     if (step.feed == Feed::Int8) {
         kernels_->quantise(values, width, to, row);
-        if (to.refined) refine(values, width, step.refine, to, row);
+        if (std::isfinite(step.refine)) refine(values, width, step.refine, to, row);
     } else if (step.feed == Feed::Bf16) kernels_->to_bf16(values, width, to.bf16 + size_t(row) * size_t(to.k));
 }
 
@@ -182,8 +158,9 @@ void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVSt
         for (int r = 0; r < rows; ++r) execute_row(step, worker, r, true, arrays, kv, private_[size_t(worker)]);
         return;
     }
+    const Activations fed = activations(rows);
     for (Share part = take(step, rows); part.first < part.last; part = take(step, rows))
-        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, false, arrays, kv, activations_);
+        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, false, arrays, kv, fed);
 }
 
 void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed) {
@@ -254,7 +231,7 @@ void Model::multiply(const Step& step, int worker, const Matrix& matrix, int fir
     const bool from_floats = matrix.packing == Packing::F16 || matrix.packing == Packing::F32;
     if (from_floats) return kernels_->matmul_float(matrix, first, last, row(step.in[0], 0), stride(step.in[0]), rows, y, ld);
     const bool from_own = step.private_feed && rows <= kFewRows;
-    kernels_->matmul(matrix, first, last, from_own ? private_[size_t(worker)] : activations_, rows, y, ld);
+    kernels_->matmul(matrix, first, last, from_own ? private_[size_t(worker)] : activations(rows), rows, y, ld);
 }
 
 // The tiles of all the step's matrices in one run, so that small ones do not end in a barrier each.

@@ -62,9 +62,6 @@ struct StepArrays {
 // at every step, and the weights are still read for many.
 constexpr int kPieceTokens = 256;
 
-// Up to this many rows a step's feed is cheaper to repeat than to wait for.
-constexpr int kFewRows = 4;
-
 class Model {
 public:
     Model(std::shared_ptr<Pool> pool, const Kernels* kernels) : pool_(std::move(pool)), kernels_(kernels) {}
@@ -90,7 +87,10 @@ public:
 private:
     struct Share { int first, last; };  // of rows or tiles, for one worker; empty when all are taken
 
+    // Up to kFewRows rows a step's feed is cheaper to repeat than to wait for.
     bool repeats(const Step& step, int rows) const { return step.repeatable && rows <= kFewRows; }
+    // What a step on so many rows is fed.
+    Activations activations(int rows) { return {blocks_.as<uint8_t>(), bf16_.data(), widest_, height_for(rows)}; }
     // Lay out buffers for pieces of up to `tokens` tokens; called again when one is larger.
     void reserve(int tokens);
     void run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
@@ -128,14 +128,11 @@ private:
     int reserved_ = 0;
     Pages arena_;
     std::vector<float*> buffers_;
-    std::vector<int8_t> codes_;
-    std::vector<float> scales_, sums_;
-    std::vector<int32_t> half_sums_, low_half_sums_;
-    std::vector<int8_t> low_;
-    std::vector<uint8_t> refined_;
+    Pages blocks_;
     std::vector<uint16_t> bf16_;
-    Activations activations_{};
-    std::vector<std::vector<uint8_t>> private_bytes_;  // per worker, of private_
+    int widest_ = 0;                      // row stride of the activations
+    Pages private_pages_;
+    std::vector<std::vector<uint16_t>> private_bf16_;  // per worker
     std::vector<Activations> private_;                 // per worker, for kFewRows rows
     std::vector<std::vector<float>> cosines_, sines_;  // per rope table, [tokens][turned / 2]
     std::vector<std::vector<float>> scratch_;          // per worker

@@ -28,20 +28,18 @@ void refine_group(const float* values, float scale, const int8_t* codes, int8_t*
 
 void refine(const float* values, int k, float threshold, const Activations& x, int row) {
     const int groups = k / 32;
-    const size_t at = size_t(row) * size_t(x.k / 32);
-    const float* scales = x.scales + at;
     float squares = 0.0f;
-    for (int g = 0; g < groups; ++g) squares += scales[g] * scales[g];
+    BlockRows own(x, row);
+    for (int g = 0; g < groups; ++g, own.next()) squares += own.scale(0) * own.scale(0);
     const float limit = threshold * threshold * squares / float(groups);
-    for (int g = 0; g < groups; ++g) {
-        const size_t element = size_t(row) * size_t(x.k) + size_t(g) * 32, half = (at + size_t(g)) * 2;
-        const bool refined = scales[g] * scales[g] > limit;  // false where a scale is NaN
-        x.refined[at + size_t(g)] = refined;
-        if (refined) {
-            refine_group(values + g * 32, scales[g], x.codes + element, x.low + element, x.sums[at + size_t(g)], x.half_sums + half, x.low_half_sums + half);
+    own = BlockRows(x, row);
+    for (int g = 0; g < groups; ++g, own.next()) {
+        own.refined(0) = own.scale(0) * own.scale(0) > limit;  // false where a scale is NaN
+        if (own.refined(0)) {
+            refine_group(values + g * 32, own.scale(0), own.codes(0), own.low(0), own.sum(0), own.half_sums(0), own.low_half_sums(0));
         } else {
-            std::memset(x.low + element, 0, 32);
-            x.low_half_sums[half] = x.low_half_sums[half + 1] = 0;
+            std::memset(own.low(0), 0, 32);
+            own.low_half_sums(0)[0] = own.low_half_sums(0)[1] = 0;
         }
     }
 }

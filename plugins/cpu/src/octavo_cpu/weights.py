@@ -16,7 +16,7 @@ from octavo.platform import ArtifactKey, ArtifactStore, ArtifactWriter, DeviceOu
 from octavo.quant import WeightTensor, dequantise
 from octavo_cpu.binding import FORMATS, aligned, pointer
 
-LAYOUT = 1
+LAYOUT = 2
 """Version of the packed layout (``csrc/pack.h``); a change raises it, so that no artifact of the old one is used. The
 kernels of all instruction sets read the same layout."""
 
