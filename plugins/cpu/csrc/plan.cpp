@@ -10,7 +10,6 @@
 namespace octavo {
 
 namespace {
-constexpr int kPieces = 4;
 constexpr int kLogitTiles = 8;  // tiles whose logits are looked at while they are in the first-level cache
 }
 
@@ -131,10 +130,15 @@ void Model::meet(const Step& step, int worker) {
 }
 
 Model::Share Model::take(const Step& step, int count) {
-    // A few pieces for each worker: enough to even out, and long enough that weights still stream.
-    const int piece = std::max(1, count / (pool_->threads() * kPieces));
-    const int first = taken_[size_t(&step - steps.data())].fetch_add(piece, std::memory_order_relaxed);
-    return {std::min(first, count), std::min(first + piece, count)};
+    // Half of a worker's part of what is left: long pieces at first, so that weights stream, and short ones in the end, so that all are done
+    // at the same time.
+    std::atomic<int>& taken = taken_[size_t(&step - steps.data())];
+    int first = taken.load(std::memory_order_relaxed), last;
+    do {
+        if (first >= count) return {count, count};
+        last = first + std::max(1, (count - first) / (2 * pool_->threads()));
+    } while (!taken.compare_exchange_weak(first, last, std::memory_order_relaxed));
+    return {first, last};
 }
 
 Model::Share Model::share(int count, int worker) const {
