@@ -47,6 +47,13 @@ struct Rows {
     void take(const Activations& x, int row) const { copy(x, row, false); }
 
 private:
+    // The caller's are 32 times the sums.
+    static void move_sums(int32_t* own, int16_t* block, bool there) {
+        for (int h = 0; h < 2; ++h) {
+            if (there) block[h] = int16_t(own[h] / 32);
+            else own[h] = 32 * block[h];
+        }
+    }
     void copy(const Activations& x, int row, bool there) const {
         const auto move = [there](auto* own, auto* block, size_t count) {
             if (there) std::copy_n(own, count, block);
@@ -56,13 +63,14 @@ private:
         for (int g = 0; g < k / 32; ++g, block.next()) {
             const size_t at = size_t(row) * size_t(k / 32) + size_t(g);
             move(codes + at * 32, block.codes(0), 32);
-            move(scales + at, &block.scale(0), 1);
-            move(sums + at, &block.sum(0), 1);
-            move(half_sums + at * 2, block.half_sums(0), 2);
+            move(scales + at, &block[0].scale, 1);
+            move(sums + at, &block[0].sum, 1);
+            move_sums(half_sums + at * 2, block[0].half_sums, there);
             if (!refined) continue;
             move(low + at * 32, block.low(0), 32);
-            move(low_half_sums + at * 2, block.low_half_sums(0), 2);
-            move(refined + at, &block.refined(0), 1);
+            move_sums(low_half_sums + at * 2, block[0].low_half_sums, there);
+            if (there) block.refined(0, refined[at] != 0);
+            else refined[at] = block.refined(0);
         }
     }
 };

@@ -215,22 +215,22 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
             for (int half = 0; half < 2; ++half) {
                 const uint8_t* sub = header + 64 + (g % 8) * 32 + half * 16;
                 const __m256 scale[2] = {_mm256_mul_ps(halves(header), signed_bytes(sub)), _mm256_mul_ps(halves(header + 16), signed_bytes(sub + 8))};
-                for (int m = 0; m < M; ++m) set(dot, m, -own.half_sums(m)[half]);
+                for (int m = 0; m < M; ++m) set(dot, m, -32 * own[m].half_sums[half]);
                 add_planes<packing>(codes, a, half * 4, half * 4 + 4, dot);
                 if (refined) {
-                    for (int m = 0; m < M; ++m) set(low_dot, m, -own.low_half_sums(m)[half]);
+                    for (int m = 0; m < M; ++m) set(low_dot, m, -32 * own[m].low_half_sums[half]);
                     add_planes<packing>(codes, low, half * 4, half * 4 + 4, low_dot);
                     join_low(dot, low_dot);
                 }
-                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
+                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, own[m].scale * unit);
             }
         } else {
             for (int m = 0; m < M; ++m)
-                set(dot, m, packing == Packing::U8Half && !kVnni ? 4 * (own.half_sums(m)[0] + own.half_sums(m)[1]) : 0);
+                set(dot, m, packing == Packing::U8Half && !kVnni ? 128 * (own[m].half_sums[0] + own[m].half_sums[1]) : 0);
             add_planes<packing>(codes, a, 0, 8, dot);
             if (refined) {
                 for (int m = 0; m < M; ++m)
-                    set(low_dot, m, packing == Packing::U8Half && !kVnni ? 4 * (own.low_half_sums(m)[0] + own.low_half_sums(m)[1]) : 0);
+                    set(low_dot, m, packing == Packing::U8Half && !kVnni ? 128 * (own[m].low_half_sums[0] + own[m].low_half_sums[1]) : 0);
                 add_planes<packing>(codes, low, 0, 8, low_dot);
                 join_low(dot, low_dot);
             }
@@ -246,8 +246,8 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
                 }
             }
             for (int m = 0; m < M; ++m) {
-                add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
-                const __m256 sum = _mm256_set1_ps(own.sum(m));
+                add_scaled(total[m], dot[m], scale, own[m].scale * unit);
+                const __m256 sum = _mm256_set1_ps(own[m].sum);
                 for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(minimum[h], sum, total[m][h]);
             }
         }
@@ -276,8 +276,8 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activat
         for (int g = start; g < start + matrix.span; ++g, codes += bytes, own.next()) {
             prefetch(codes + kAhead, bytes);
             __m256i dot[M][2], low_dot[M][2];
-            const auto begin = [&](__m256i (&dots)[M][2], int m, const int32_t* half_sums) {
-                const int32_t sum = (half_sums[0] + half_sums[1]) / 32;
+            const auto begin = [&](__m256i (&dots)[M][2], int m, const int16_t* half_sums) {
+                const int32_t sum = half_sums[0] + half_sums[1];
                 if constexpr (packing == Packing::U4Zero)
                     for (int h = 0; h < 2; ++h)
                         dots[m][h] = small_product(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(parts.zeros + s * 16 + h * 8))), -sum);
@@ -286,7 +286,7 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activat
             const int8_t* a[M];
             for (int m = 0; m < M; ++m) {
                 a[m] = own.codes(m);
-                begin(dot, m, own.half_sums(m));
+                begin(dot, m, own[m].half_sums);
             }
             add_planes<packing>(codes, a, 0, 8, dot);
             const bool refined = own.any_refined(M);
@@ -294,12 +294,12 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activat
             if (refined) {
                 const int8_t* low[M];
                 low_codes(own, low);
-                for (int m = 0; m < M; ++m) begin(low_dot, m, own.low_half_sums(m));
+                for (int m = 0; m < M; ++m) begin(low_dot, m, own[m].low_half_sums);
                 add_planes<packing>(codes, low, 0, 8, low_dot);
                 join_low(dot, low_dot);
             }
             for (int m = 0; m < M; ++m) {
-                const float own_scale = own.scale(m) * unit;
+                const float own_scale = own[m].scale * unit;
                 if constexpr (packing == Packing::U8Centred)
                     for (int h = 0; h < 2; ++h) total[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]), _mm256_set1_ps(own_scale), total[m][h]);
                 else add_scaled(total[m], dot[m], scale, own_scale);
@@ -451,11 +451,11 @@ void quantise(const float* values, int k, const Activations& x, int row) {
         const __m256i in_order = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(own.codes(0)), in_order);
         const int32_t sum_a = sum_of(_mm256_add_epi32(code[0], code[1])), sum_b = sum_of(_mm256_add_epi32(code[2], code[3]));
-        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        own.sum(0) = own.scale(0) * float(sum_a + sum_b);
-        own.half_sums(0)[0] = 32 * sum_a;
-        own.half_sums(0)[1] = 32 * sum_b;
-        own.refined(0) = 0;
+        own[0].scale = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own[0].sum = own[0].scale * float(sum_a + sum_b);
+        own[0].half_sums[0] = int16_t(sum_a);
+        own[0].half_sums[1] = int16_t(sum_b);
+        own.refined(0, false);
     }
 }
 

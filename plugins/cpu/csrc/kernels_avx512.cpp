@@ -73,7 +73,7 @@ template <Packing packing>
 constexpr int kTakenAway = packing == Packing::U4Centred ? -8 : packing == Packing::U8Centred ? -128 : -1;
 
 template <Packing packing>
-inline int32_t taken_away(const int32_t* half_sums) { return (half_sums[0] + half_sums[1]) / 32 * kTakenAway<packing>; }
+inline int32_t taken_away(const int16_t* half_sums) { return (half_sums[0] + half_sums[1]) * kTakenAway<packing>; }
 
 // A block of activations whose height is known here, so that every offset is a constant; see activations.h.
 template <int height>
@@ -82,17 +82,17 @@ struct Block {
 
     Block(const Activations& x, int row) : data(x.blocks + size_t(row / height) * size_t(x.k / 32) * group_bytes(height)) {}
 
-    template <typename T>
-    const T* at(int g, size_t offset) const { return reinterpret_cast<const T*>(data + size_t(g) * group_bytes(height) + offset); }
-    const int8_t* codes(int m, int g) const { return at<int8_t>(g, 0) + m * 32; }
-    float scale(int m, int g) const { return at<float>(g, scales_at(height))[m]; }
-    float sum(int m, int g) const { return at<float>(g, sums_at(height))[m]; }
-    const int32_t* half_sums(int m, int g) const { return at<int32_t>(g, half_sums_at(height)) + m * 2; }
-    const int8_t* low(int m, int g) const { return at<int8_t>(g, low_at(height)) + m * 32; }
-    const int32_t* low_half_sums(int m, int g) const { return at<int32_t>(g, low_half_sums_at(height)) + m * 2; }
+    const uint8_t* at(int g, size_t offset) const { return data + size_t(g) * group_bytes(height) + offset; }
+    const RowGroup& of(int m, int g) const { return reinterpret_cast<const RowGroup*>(at(g, row_groups_at(height)))[m]; }
+    const int8_t* codes(int m, int g) const { return reinterpret_cast<const int8_t*>(at(g, 0)) + m * 32; }
+    float scale(int m, int g) const { return of(m, g).scale; }
+    float sum(int m, int g) const { return of(m, g).sum; }
+    const int16_t* half_sums(int m, int g) const { return of(m, g).half_sums; }
+    const int8_t* low(int m, int g) const { return reinterpret_cast<const int8_t*>(at(g, low_at(height))) + m * 32; }
+    const int16_t* low_half_sums(int m, int g) const { return of(m, g).low_half_sums; }
     // Whether any of up to kTogether rows has finer codes.
     bool refined(int m, int rows, int g) const {
-        const uint8_t* flags = at<uint8_t>(g, refined_at(height)) + m;
+        const uint8_t* flags = at(g, refined_at(height)) + m;
         if (rows == 1) return flags[0] != 0;
         uint32_t four;
         std::memcpy(&four, flags, 4);
@@ -172,13 +172,13 @@ void tile_rows(const uint8_t* tile, int groups, const Source& x, int row, float*
             const __m512 scale0 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
             const __m512 scale1 = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub2)));
             for_rows<M>(x, g, [&](auto refined, int m) __attribute__((always_inline)) {
-                const int32_t* offsets = x.half_sums(m, g);
-                __m512i dot0 = add_planes<M, 0, 4>(_mm512_set1_epi32(-offsets[0]), planes, x.codes(m, g));
-                __m512i dot1 = add_planes<M, 4, 8>(_mm512_set1_epi32(-offsets[1]), planes, x.codes(m, g) + 16);
+                const int16_t* offsets = x.half_sums(m, g);
+                __m512i dot0 = add_planes<M, 0, 4>(_mm512_set1_epi32(-32 * offsets[0]), planes, x.codes(m, g));
+                __m512i dot1 = add_planes<M, 4, 8>(_mm512_set1_epi32(-32 * offsets[1]), planes, x.codes(m, g) + 16);
                 if constexpr (refined) {
-                    const int32_t* low_offsets = x.low_half_sums(m, g);
-                    dot0 = with_low(dot0, add_planes<M, 0, 4>(_mm512_set1_epi32(-low_offsets[0]), planes, x.low(m, g)));
-                    dot1 = with_low(dot1, add_planes<M, 4, 8>(_mm512_set1_epi32(-low_offsets[1]), planes, x.low(m, g) + 16));
+                    const int16_t* low_offsets = x.low_half_sums(m, g);
+                    dot0 = with_low(dot0, add_planes<M, 0, 4>(_mm512_set1_epi32(-32 * low_offsets[0]), planes, x.low(m, g)));
+                    dot1 = with_low(dot1, add_planes<M, 4, 8>(_mm512_set1_epi32(-32 * low_offsets[1]), planes, x.low(m, g) + 16));
                 }
                 const __m512 own = own_scale<refined>(x.scale(m, g));
                 total[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot0), _mm512_mul_ps(scale0, own), total[m]);
@@ -390,11 +390,11 @@ void quantise(const float* values, int k, const Activations& x, int row) {
         _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtsepi32_epi8(code_a));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16), _mm512_cvtsepi32_epi8(code_b));
         const int32_t sum_a = _mm512_reduce_add_epi32(code_a), sum_b = _mm512_reduce_add_epi32(code_b);
-        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        own.sum(0) = own.scale(0) * float(sum_a + sum_b);
-        own.half_sums(0)[0] = 32 * sum_a;
-        own.half_sums(0)[1] = 32 * sum_b;
-        own.refined(0) = 0;
+        own[0].scale = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own[0].sum = own[0].scale * float(sum_a + sum_b);
+        own[0].half_sums[0] = int16_t(sum_a);
+        own[0].half_sums[1] = int16_t(sum_b);
+        own.refined(0, false);
     }
 }
 

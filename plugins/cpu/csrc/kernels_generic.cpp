@@ -29,11 +29,11 @@ int code_of(const uint8_t* codes, bool halves, int column, int k) {
 struct Group {
     Group(const Activations& x, int row, int g) {
         const BlockRows own(x, row, g);
-        const bool refined = own.refined(0) != 0;
-        unit = refined ? own.scale(0) * kLowUnit : own.scale(0);
-        sum = own.sum(0);
+        const bool refined = own.refined(0);
+        unit = refined ? own[0].scale * kLowUnit : own[0].scale;
+        sum = own[0].sum;
         for (int i = 0; i < 32; ++i) code[i] = refined ? 256 * own.codes(0)[i] + own.low(0)[i] : own.codes(0)[i];
-        for (int h = 0; h < 2; ++h) half_sum[h] = refined ? 256 * own.half_sums(0)[h] + own.low_half_sums(0)[h] : own.half_sums(0)[h];
+        for (int h = 0; h < 2; ++h) half_sum[h] = 32 * (refined ? 256 * own[0].half_sums[h] + own[0].low_half_sums[h] : own[0].half_sums[h]);
     }
     float unit, sum;
     int32_t code[32], half_sum[2];
@@ -155,10 +155,10 @@ void quantise(const float* values, int k, const Activations& x, int row) {
             own.codes(0)[i] = int8_t(code);
             sum[i / 16] += code;
         }
-        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        own.sum(0) = own.scale(0) * float(sum[0] + sum[1]);
-        for (int h = 0; h < 2; ++h) own.half_sums(0)[h] = 32 * sum[h];
-        own.refined(0) = 0;
+        own[0].scale = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own[0].sum = own[0].scale * float(sum[0] + sum[1]);
+        for (int h = 0; h < 2; ++h) own[0].half_sums[h] = int16_t(sum[h]);
+        own.refined(0, false);
     }
 }
 

@@ -191,22 +191,22 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
             const Tile d = halves(header);
             for (int half = 0; half < 2; ++half) {
                 const Tile scale = product(d, signed_bytes(header + 64 + (g % 8) * 32 + half * 16));
-                for (int m = 0; m < M; ++m) set(dot[m], -own.half_sums(m)[half]);
+                for (int m = 0; m < M; ++m) set(dot[m], -32 * own[m].half_sums[half]);
                 add_group<packing>(codes, a, half, half + 1, dot);
                 if (refined) {
-                    for (int m = 0; m < M; ++m) set(low_dot[m], -own.low_half_sums(m)[half]);
+                    for (int m = 0; m < M; ++m) set(low_dot[m], -32 * own[m].low_half_sums[half]);
                     add_group<packing>(codes, low, half, half + 1, low_dot);
                     join_low(dot, low_dot);
                 }
-                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
+                for (int m = 0; m < M; ++m) add_scaled(total[m], dot[m], scale, own[m].scale * unit);
             }
         } else {
             for (int m = 0; m < M; ++m)  // what U8Half's codes lack of 128 each
-                set(dot[m], packing == Packing::U8Half ? 4 * (own.half_sums(m)[0] + own.half_sums(m)[1]) : 0);
+                set(dot[m], packing == Packing::U8Half ? 128 * (own[m].half_sums[0] + own[m].half_sums[1]) : 0);
             add_group<packing>(codes, a, 0, 2, dot);
             if (refined) {
                 for (int m = 0; m < M; ++m)
-                    set(low_dot[m], packing == Packing::U8Half ? 4 * (own.low_half_sums(m)[0] + own.low_half_sums(m)[1]) : 0);
+                    set(low_dot[m], packing == Packing::U8Half ? 128 * (own[m].low_half_sums[0] + own[m].low_half_sums[1]) : 0);
                 add_group<packing>(codes, low, 0, 2, low_dot);
                 join_low(dot, low_dot);
             }
@@ -221,8 +221,8 @@ void tile_rows(const uint8_t* tile, int groups, const Activations& x, int row, f
                 minimum = halves(codes + bytes + 32);
             }
             for (int m = 0; m < M; ++m) {
-                add_scaled(total[m], dot[m], scale, own.scale(m) * unit);
-                for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], minimum.part[q], own.sum(m));
+                add_scaled(total[m], dot[m], scale, own[m].scale * unit);
+                for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], minimum.part[q], own[m].sum);
             }
         }
     }
@@ -260,24 +260,24 @@ void tile_rows_by_spans(const Matrix& matrix, const uint8_t* tile, const Activat
             int8x16_t a[M][2];
             load_codes(own.codes(0), a);
             int32x4_t dot[M][kParts];
-            const auto begin = [&](int32x4_t (&one)[kParts], const int32_t* half_sums) {
-                const int32_t sum = (half_sums[0] + half_sums[1]) / 32;
+            const auto begin = [&](int32x4_t (&one)[kParts], const int16_t* half_sums) {
+                const int32_t sum = half_sums[0] + half_sums[1];
                 if constexpr (packing == Packing::U4Zero) multiplied(one, parts.zeros + s * 16, -sum);
                 else set(one, packing == Packing::U4Centred ? -8 * sum : 0);
             };
-            for (int m = 0; m < M; ++m) begin(dot[m], own.half_sums(m));
+            for (int m = 0; m < M; ++m) begin(dot[m], own[m].half_sums);
             add_group<packing>(codes, a, 0, 2, dot);
             const bool refined = own.any_refined(M);
             const float unit = refined ? kLowUnit : 1.0f;
             if (refined) {
                 int32x4_t low_dot[M][kParts];
                 load_codes(own.low(0), a);
-                for (int m = 0; m < M; ++m) begin(low_dot[m], own.low_half_sums(m));
+                for (int m = 0; m < M; ++m) begin(low_dot[m], own[m].low_half_sums);
                 add_group<packing>(codes, a, 0, 2, low_dot);
                 join_low(dot, low_dot);
             }
             for (int m = 0; m < M; ++m) {
-                const float own_scale = own.scale(m) * unit;
+                const float own_scale = own[m].scale * unit;
                 if constexpr (packing == Packing::U8Centred)
                     for (int q = 0; q < kParts; ++q) total[m].part[q] = vfmaq_n_f32(total[m].part[q], vcvtq_f32_s32(dot[m][q]), own_scale);
                 else add_scaled(total[m], dot[m], scale, own_scale);
@@ -422,10 +422,10 @@ void quantise(const float* values, int k, const Activations& x, int row) {
             vst1q_s8(codes + half * 16, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
             sum[half] = vaddvq_s32(vaddq_s32(vaddq_s32(code[0], code[1]), vaddq_s32(code[2], code[3])));
         }
-        own.scale(0) = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
-        own.sum(0) = own.scale(0) * float(sum[0] + sum[1]);
-        for (int h = 0; h < 2; ++h) own.half_sums(0)[h] = 32 * sum[h];
-        own.refined(0) = 0;
+        own[0].scale = !finite ? std::numeric_limits<float>::quiet_NaN() : counts ? largest / 127.0f : 0.0f;
+        own[0].sum = own[0].scale * float(sum[0] + sum[1]);
+        for (int h = 0; h < 2; ++h) own[0].half_sums[h] = int16_t(sum[h]);
+        own.refined(0, false);
     }
 }
 

@@ -67,8 +67,8 @@ inline float32x4_t both(const float& one, const float& other) {
     return vcombine_f32(two, two);
 }
 
-inline int32x4_t both(const int32_t& one, const int32_t& other) {
-    const int32x2_t two = vld1_lane_s32(&other, vdup_n_s32(one), 1);
+inline int32x4_t both(int32_t one, int32_t other) {
+    const int32x2_t two = vset_lane_s32(other, vdup_n_s32(one), 1);
     return vcombine_s32(two, two);
 }
 
@@ -129,10 +129,10 @@ void tile_pairs(const Matrix& matrix, const uint8_t* tile, const Activations& x,
     constexpr int N = kColumns<P>;
     BlockRows rows(x, row);
     const auto taken = [&](int m) { return std::min(m, count - 1); };  // the last row stands in for one that is not there
-    // What a dot product begins with, from two rows' sums of 16 codes (times 32): all that a code's centre adds.
+    // What a dot product begins with, from two rows' sums of 16 codes: all that a code's centre or offset adds.
     const auto taken_away = [](const auto& half_sums, int half) {
-        if constexpr (centred) return vnegq_s32(vshrq_n_s32(vaddq_s32(half_sums(0), half_sums(1)), 2));
-        else if constexpr (halved) return vnegq_s32(half_sums(half));
+        if constexpr (centred) return vnegq_s32(vshlq_n_s32(vaddq_s32(half_sums(0), half_sums(1)), 3));
+        else if constexpr (halved) return vnegq_s32(vshlq_n_s32(half_sums(half), 5));
         else return vdupq_n_s32(0);
     };
     Totals<P> totals = no_totals<P>();
@@ -162,8 +162,8 @@ void tile_pairs(const Matrix& matrix, const uint8_t* tile, const Activations& x,
                 low[p][half * 2] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
                 low[p][half * 2 + 1] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
             }
-            own_scale[p] = vmulq_n_f32(both(rows.scale(taken(2 * p)), rows.scale(taken(2 * p + 1))), unit);
-            own_sum[p] = both(rows.sum(taken(2 * p)), rows.sum(taken(2 * p + 1)));
+            own_scale[p] = vmulq_n_f32(both(rows[taken(2 * p)].scale, rows[taken(2 * p + 1)].scale), unit);
+            own_sum[p] = both(rows[taken(2 * p)].sum, rows[taken(2 * p + 1)].sum);
         }
         float32x4_t scale[kResults], minimum[kResults];
         const uint8_t* const sub_scales = header + 64 + (g % 8) * 32;
@@ -182,14 +182,14 @@ void tile_pairs(const Matrix& matrix, const uint8_t* tile, const Activations& x,
             for (int column = 0; column < kResults; column += N) {
                 int32x4_t dot[P][N];
                 for (int p = 0; p < P; ++p) {
-                    const int32x4_t start = taken_away([&](int h) { return both(rows.half_sums(taken(2 * p))[h], rows.half_sums(taken(2 * p + 1))[h]); }, half);
+                    const int32x4_t start = taken_away([&](int h) { return both(rows[taken(2 * p)].half_sums[h], rows[taken(2 * p + 1)].half_sums[h]); }, half);
                     for (int j = 0; j < N; ++j) dot[p][j] = start;
                 }
                 add_eights<packing, P, N>(codes, own, column, halved ? half * 2 : 0, halved ? half * 2 + 2 : 4, dot);
                 if (refined) {
                     int32x4_t low_dot[P][N];
                     for (int p = 0; p < P; ++p) {
-                        const int32x4_t start = taken_away([&](int h) { return both(rows.low_half_sums(taken(2 * p))[h], rows.low_half_sums(taken(2 * p + 1))[h]); }, half);
+                        const int32x4_t start = taken_away([&](int h) { return both(rows[taken(2 * p)].low_half_sums[h], rows[taken(2 * p + 1)].low_half_sums[h]); }, half);
                         for (int j = 0; j < N; ++j) low_dot[p][j] = start;
                     }
                     add_eights<packing, P, N>(codes, low, column, halved ? half * 2 : 0, halved ? half * 2 + 2 : 4, low_dot);

@@ -163,8 +163,9 @@ void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVSt
         return;
     }
     const Activations fed = activations(rows);
-    for (Share part = take(step, rows); part.first < part.last; part = take(step, rows))
-        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, false, arrays, kv, fed);
+    const int runs = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
+    for (Share part = take(step, runs); part.first < part.last; part = take(step, runs))
+        for (int r = part.first * kRowsAtOnce; r < std::min(part.last * kRowsAtOnce, rows); ++r) execute_row(step, worker, r, false, arrays, kv, fed);
 }
 
 void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed) {

@@ -8,7 +8,7 @@ namespace octavo {
 
 namespace {
 
-void refine_group(const float* values, float scale, const int8_t* codes, int8_t* low, float& sum, const int32_t* half_sums, int32_t* low_half_sums) {
+void refine_group(const float* values, float scale, const int8_t* codes, int8_t* low, float& sum, const int16_t* half_sums, int16_t* low_half_sums) {
     const float inverse = 1.0f / scale;
     for (int half = 0; half < 2; ++half) {
         int32_t total = 0;
@@ -19,9 +19,9 @@ void refine_group(const float* values, float scale, const int8_t* codes, int8_t*
             low[i] = int8_t(int32_t(rounded));
             total += low[i];
         }
-        low_half_sums[half] = 32 * total;
+        low_half_sums[half] = int16_t(total);
     }
-    sum = scale * kLowUnit * float(256 * ((half_sums[0] + half_sums[1]) / 32) + (low_half_sums[0] + low_half_sums[1]) / 32);
+    sum = scale * kLowUnit * float(256 * (half_sums[0] + half_sums[1]) + low_half_sums[0] + low_half_sums[1]);
 }
 
 }  // namespace
@@ -30,16 +30,16 @@ void refine(const float* values, int k, float threshold, const Activations& x, i
     const int groups = k / 32;
     float squares = 0.0f;
     BlockRows own(x, row);
-    for (int g = 0; g < groups; ++g, own.next()) squares += own.scale(0) * own.scale(0);
+    for (int g = 0; g < groups; ++g, own.next()) squares += own[0].scale * own[0].scale;
     const float limit = threshold * threshold * squares / float(groups);
     own = BlockRows(x, row);
     for (int g = 0; g < groups; ++g, own.next()) {
-        own.refined(0) = own.scale(0) * own.scale(0) > limit;  // false where a scale is NaN
+        own.refined(0, own[0].scale * own[0].scale > limit);  // false where a scale is NaN
         if (own.refined(0)) {
-            refine_group(values + g * 32, own.scale(0), own.codes(0), own.low(0), own.sum(0), own.half_sums(0), own.low_half_sums(0));
+            refine_group(values + g * 32, own[0].scale, own.codes(0), own.low(0), own[0].sum, own[0].half_sums, own[0].low_half_sums);
         } else {
             std::memset(own.low(0), 0, 32);
-            own.low_half_sums(0)[0] = own.low_half_sums(0)[1] = 0;
+            own[0].low_half_sums[0] = own[0].low_half_sums[1] = 0;
         }
     }
 }
