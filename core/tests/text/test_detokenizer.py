@@ -152,6 +152,13 @@ def test_special_tokens_inside_a_character_do_not_break_it_when_they_are_skipped
     assert "😀" not in kept
 
 
+@pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, LLAMA, PLAIN])
+def test_special_tokens_that_are_asked_for_are_visible_among_skipped_ones(tokenizer: Tokenizer) -> None:
+    [letter] = tokenizer.encode("z", add_special_tokens=False)[-1:]
+    detokenizer = Detokenizer(tokenizer, visible=[2])
+    assert detokenizer.push([1, letter, 2, letter, 1]) + detokenizer.finish() == f"z{tokenizer.token_text(2)}z"
+
+
 def test_a_leading_space_goes_only_where_the_prompt_has_no_text() -> None:
     [hello] = LLAMA.encode("hello", add_special_tokens=False)
     assert LLAMA.token_text(hello) == " hello"

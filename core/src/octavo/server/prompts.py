@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.history import History
+from octavo.server.schema import CompletionRequest
+from octavo.text.parts import Tool
 
 T = TypeVar("T")
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-"""Roles that can be answered. "developer" is the newer name of "system", which is what templates know."""
-_TOOL_ROLES = ("tool", "function")
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+"""Roles, and what templates call them: "developer" is the newer name of "system", "function" the older of "tool"."""
+_REWRITTEN = ("refusal", "tool_calls", "function_call", "tool_call_id")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Kinds of content parts that are text, with the key that holds it."""
-_RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
-"""What ``chat_template_kwargs`` may not override."""
 
 INLINE_CHARACTERS = 4096
 """A longer text is tokenised in a thread: at about a million characters a second the event loop would stall
@@ -30,69 +38,96 @@ async def _off_loop(characters: int, work: Callable[[], T]) -> T:
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
-async def chat_prompt(body: ChatCompletionRequest, tokenizer: TextTokenizer) -> list[int]:
-    """The token ids of a conversation, as the model's chat template writes it."""
-    extra = body.chat_template_kwargs or {}
-    for name in _RESERVED:
-        if name in extra:
-            raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
-    goes_on = bool(body.continue_final_message)
-    if goes_on and body.add_generation_prompt:
-        raise RequestError(
-            "'continue_final_message' and 'add_generation_prompt' exclude each other.", param="continue_final_message"
-        )
-    add_prompt = not goes_on if body.add_generation_prompt is None else body.add_generation_prompt
-    return await conversation_prompt(
-        normalise_messages(body.messages),
-        tokenizer,
-        add_generation_prompt=add_prompt,
-        continue_final_message=goes_on,
-        variables=extra,
-    )
-
-
 async def conversation_prompt(
     messages: Sequence[Mapping[str, Any]],
     tokenizer: TextTokenizer,
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
+    tools: Sequence[Tool] = (),
+    chat_template: str | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
-    """The token ids of normalised messages. ``variables`` are the template's own. Raises RequestError."""
+    """The token ids of normalised messages. ``chat_template`` replaces the model's; ``variables`` are the template's
+    own. Raises RequestError.
+    """
     plain = [dict(message) for message in messages]
+    options = dict(variables)
+    if tools:
+        options["tools"] = [template_tool(tool) for tool in tools]
+    if chat_template is not None:
+        options["chat_template"] = chat_template
     return await _off_loop(
         sum(len(message["content"]) for message in plain),
         lambda: tokenizer.apply_chat_template(
             plain,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            **variables,
+            **options,
         ),
     )
 
 
+def template_tool(tool: Tool) -> dict[str, Any]:
+    """A tool as chat templates know it."""
+    described = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.parameters}}
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """How a prompt is shortened: to ``tokens`` at most, -1 being what leaves room for the answer; at the end, or
+    else at the beginning. Tokens count alike: a BOS goes with the beginning it belongs to.
+    """
+
+    tokens: int
+    keep_beginning: bool = False
+
+    def of(self, prompt: list[int], max_model_len: int, max_tokens: int | None) -> list[int]:
+        """The prompt, shortened. Raises RequestError for a length that no prompt can have."""
+        room = self.tokens
+        if room == -1:
+            reserved = 1 if max_tokens is None else max_tokens
+            room = max_model_len - reserved
+            if room < 1:
+                raise RequestError(
+                    f"'max_tokens' {reserved} leaves no room for a prompt: the context has {max_model_len} tokens.",
+                    param="max_tokens",
+                )
+        if not 1 <= room <= max_model_len:
+            raise RequestError(
+                f"'truncate_prompt_tokens' is {room}; it must be -1, or from 1 to {max_model_len}, the context.",
+                param="truncate_prompt_tokens",
+                code="invalid_value",
+            )
+        return prompt[:room] if self.keep_beginning else prompt[-room:]
+
+
+def truncation(tokens: int | None, side: str | None) -> Truncation | None:
+    """What ``truncate_prompt_tokens`` and ``truncation_side`` ask for."""
+    return None if tokens is None else Truncation(tokens, keep_beginning=side == "right")
+
+
 def normalise_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as chat templates expect them: known roles, content a string, no nulls.
+    """Messages as chat templates expect them: known roles, content a string, no nulls, calls with their arguments as
+    objects, results that answer them.
 
     Parts are joined by newlines. Further keys (``name``, ``reasoning_content``) are left for the template.
     Raises RequestError naming the message, and the part, at fault.
     """
     if not messages:
         raise RequestError("'messages' is empty; send at least one message.", param="messages", code="invalid_value")
-    return [_normalise(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    history = History()
+    plain = [_normalise(message, f"messages[{i}]", history) for i, message in enumerate(messages)]
+    history.end()
+    return plain
 
 
-def _normalise(message: dict[str, Any], where: str) -> dict[str, Any]:
+def _normalise(message: dict[str, Any], where: str, history: History) -> dict[str, Any]:
     role = message.get("role")
     if role is None:
         raise RequestError(
             f"Missing required parameter: '{where}.role'.", param=f"{where}.role", code="missing_required_parameter"
-        )
-    if role in _TOOL_ROLES or message.get("tool_calls") or message.get("function_call"):
-        field = f"{where}.role" if role in _TOOL_ROLES else f"{where}.tool_calls"
-        raise RequestError(
-            f"'{field}': tool calls are not supported by this server yet.", param=field, code="unsupported_parameter"
         )
     if not isinstance(role, str) or role not in _ROLES:
         raise RequestError(
@@ -100,11 +135,11 @@ def _normalise(message: dict[str, Any], where: str) -> dict[str, Any]:
             param=f"{where}.role",
             code="invalid_value",
         )
-    kept = {key: value for key, value in message.items() if value not in (None, []) and key != "refusal"}
+    kept = {key: value for key, value in message.items() if value not in (None, []) and key not in _REWRITTEN}
     content = message.get("content")
     if content is None and role == "assistant":
         content = message.get("refusal") or ""
-    return {**kept, "role": _ROLES[role], "content": _text(content, f"{where}.content")}
+    return {**kept, "role": _ROLES[role], "content": _text(content, f"{where}.content"), **history.read(message, where)}
 
 
 def _text(content: Any, where: str) -> str:
