@@ -31,6 +31,10 @@ class FakeTokenizer:
     """Bytes and a few words."""
 
     special_ids = frozenset({BOS, EOS})
+    template: str | None = None
+
+    def chat_template_for(self, *, tools: bool = False) -> str | None:
+        return self.template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [BOS] * add_special_tokens + list(text.encode())

@@ -17,6 +17,9 @@ class TextTokenizer(Protocol):
     def special_ids(self) -> AbstractSet[int]:
         """Ids that ``skip_special_tokens`` leaves out of the text."""
 
+    def chat_template_for(self, *, tools: bool = False) -> str | None:
+        """The template of conversations, with tools or without; None for a model that has none."""
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
 

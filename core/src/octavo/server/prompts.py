@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.schema import CompletionRequest
+from octavo.text.parts import Tool
 
 T = TypeVar("T")
 
@@ -18,8 +20,6 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 _TOOL_ROLES = ("tool", "function")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Kinds of content parts that are text, with the key that holds it."""
-_RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
-"""What ``chat_template_kwargs`` may not override."""
 
 INLINE_CHARACTERS = 4096
 """A longer text is tokenised in a thread: at about a million characters a second the event loop would stall
@@ -30,46 +30,62 @@ async def _off_loop(characters: int, work: Callable[[], T]) -> T:
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
-async def chat_prompt(body: ChatCompletionRequest, tokenizer: TextTokenizer) -> list[int]:
-    """The token ids of a conversation, as the model's chat template writes it."""
-    extra = body.chat_template_kwargs or {}
-    for name in _RESERVED:
-        if name in extra:
-            raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
-    goes_on = bool(body.continue_final_message)
-    if goes_on and body.add_generation_prompt:
-        raise RequestError(
-            "'continue_final_message' and 'add_generation_prompt' exclude each other.", param="continue_final_message"
-        )
-    add_prompt = not goes_on if body.add_generation_prompt is None else body.add_generation_prompt
-    return await conversation_prompt(
-        normalise_messages(body.messages),
-        tokenizer,
-        add_generation_prompt=add_prompt,
-        continue_final_message=goes_on,
-        variables=extra,
-    )
-
-
 async def conversation_prompt(
     messages: Sequence[Mapping[str, Any]],
     tokenizer: TextTokenizer,
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
+    tools: Sequence[Tool] = (),
+    chat_template: str | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
-    """The token ids of normalised messages. ``variables`` are the template's own. Raises RequestError."""
+    """The token ids of normalised messages. ``chat_template`` replaces the model's; ``variables`` are the template's
+    own. Raises RequestError.
+    """
     plain = [dict(message) for message in messages]
+    options = dict(variables)
+    if tools:
+        options["tools"] = [template_tool(tool) for tool in tools]
+    if chat_template is not None:
+        options["chat_template"] = chat_template
     return await _off_loop(
         sum(len(message["content"]) for message in plain),
         lambda: tokenizer.apply_chat_template(
             plain,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            **variables,
+            **options,
         ),
     )
+
+
+def template_tool(tool: Tool) -> dict[str, Any]:
+    """A tool as chat templates know it."""
+    described = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.parameters}}
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """How a prompt is shortened: to ``tokens`` at most, -1 being what leaves room for the answer; at the end, or
+    else at the beginning.
+    """
+
+    tokens: int
+    keep_beginning: bool = False
+
+    def of(self, prompt: list[int], max_model_len: int, max_tokens: int | None) -> list[int]:
+        """The prompt, shortened."""
+        room = max(1, max_model_len - (max_tokens or 1)) if self.tokens == -1 else self.tokens
+        if len(prompt) <= room:
+            return prompt
+        return prompt[:room] if self.keep_beginning else prompt[len(prompt) - room :]
+
+
+def truncation(tokens: int | None, side: str | None) -> Truncation | None:
+    """What ``truncate_prompt_tokens`` and ``truncation_side`` ask for."""
+    return None if tokens is None else Truncation(tokens, keep_beginning=side == "right")
 
 
 def normalise_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
