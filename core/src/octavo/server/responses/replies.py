@@ -38,11 +38,12 @@ class ResponseUsage(Struct):
 
 def response_usage(usage: Usage) -> ResponseUsage:
     """The usage of a turn, by the names of this API."""
+    details = usage.completion_tokens_details
     return ResponseUsage(
         usage.prompt_tokens,
         InputTokensDetails(usage.prompt_tokens_details.cached_tokens),
         usage.completion_tokens,
-        OutputTokensDetails(0),
+        OutputTokensDetails(0 if details is UNSET else details.reasoning_tokens),
         usage.total_tokens,
     )
 

@@ -36,7 +36,8 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None, choice: Any) -> Toolbo
         if name in names[:i]:
             _wrong(f"tools[{i}].name", f"is {name!r}, which is the name of an earlier tool")
     told = [_told(tool) for tool in known]
-    choice = "auto" if choice is None else choice
+    if choice is None:
+        choice = "auto"
     if isinstance(choice, str):
         if choice not in _CHOICES:
             _wrong("tool_choice", f"is {choice[:40]!r}; it must be one of {', '.join(_CHOICES)}, or an object")
@@ -47,8 +48,8 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None, choice: Any) -> Toolbo
         _wrong("tool_choice", "must be a string or an object", "invalid_type")
     kind = choice.get("type")
     if kind == "function":
-        name = choice.get("name")
-        return Toolbox(known, _named(known, name, "tool_choice.name"), told, {"type": "function", "name": name})
+        chosen = _named(known, choice.get("name"), "tool_choice.name")
+        return Toolbox(known, chosen, told, {"type": "function", "name": chosen.name})
     if kind == "allowed_tools":
         return _allowed(known, told, choice)
     return _wrong(

@@ -1,8 +1,8 @@
 """A turn's parts to output items and events: the order and the fields that the official client's accumulator checks.
 
-    response.created → response.in_progress
-      → per item: output_item.added → (content_part.added →) deltas → done (→ content_part.done) → output_item.done
-      → response.completed | response.incomplete | response.failed
+response.created → response.in_progress
+→ per item: output_item.added → (content_part.added →) deltas → done (→ content_part.done) → output_item.done
+→ response.completed | response.incomplete | response.failed
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Writer:
         self._open: OpenMessage | OpenReasoning | OpenCall | None = None
         self._calls: dict[int, OpenCall] = {}
         self._entries: list[TokenLogprobs] = []  # of tokens whose text has not come yet
-        self._blank: list[tuple[str, list[TokenLogprob]]] = []  # white space that may begin a message, or separate calls
+        self._blank: list[tuple[str, list[TokenLogprob]]] = []  # white space: a message begins, or calls are set apart
         self._emit = Emit(self._event, obfuscate=style.obfuscate)
 
     def _event(self, kind: str, **fields: Any) -> Event:
