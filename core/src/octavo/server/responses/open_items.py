@@ -12,6 +12,7 @@ from octavo.server.replies import TokenLogprob
 from octavo.server.responses.items import (
     FunctionCall,
     Item,
+    ItemStatus,
     Message,
     OutputText,
     Reasoning,
@@ -71,17 +72,21 @@ class OpenMessage:
         self._logprobs += logprobs
         return [self._emit.delta("output_text", text, logprobs=logprobs, **self._at)]
 
-    def end(self, status: Ending) -> tuple[list[Event], Item]:
-        """The whole of it."""
-        text = "".join(self._text)
-        part = OutputText(text, logprobs=self._logprobs)
-        item = Message(id=self._id, role="assistant", content=[part], status=status)
-        events = [
-            self._emit("output_text.done", text=text, logprobs=self._logprobs, **self._at),
+    def item(self, status: Ending) -> Message:
+        """The message, as far as it has come."""
+        return Message(id=self._id, role="assistant", content=[self._part()], status=status)
+
+    def end(self, item: Item) -> list[Event]:
+        """Nothing is added any more."""
+        part = self._part()
+        return [
+            self._emit("output_text.done", text=part.text, logprobs=part.logprobs, **self._at),
             self._emit("content_part.done", part=part, **self._at),
             self._emit("output_item.done", item=item, **self._item),
         ]
-        return events, item
+
+    def _part(self) -> OutputText:
+        return OutputText("".join(self._text), logprobs=self._logprobs)
 
 
 class OpenReasoning:
@@ -107,19 +112,20 @@ class OpenReasoning:
         self._text.append(text)
         return [self._emit.delta("reasoning_text", text, **self._at)]
 
-    def end(self, status: Ending) -> tuple[list[Event], Item]:
-        """The whole of them."""
+    def item(self, status: Ending) -> Reasoning:
+        """The thoughts, as far as they have come."""
         text = "".join(self._text)
-        part = ReasoningText(text)
-        item = Reasoning(
-            id=self._id, content=[part], encrypted_content=sealed(text) if self._seal else UNSET, status=status
-        )
-        events = [
-            self._emit("reasoning_text.done", text=text, **self._at),
+        seal = sealed(text) if self._seal else UNSET
+        return Reasoning(id=self._id, content=[ReasoningText(text)], encrypted_content=seal, status=status)
+
+    def end(self, item: Item) -> list[Event]:
+        """Nothing is added any more."""
+        part = ReasoningText("".join(self._text))
+        return [
+            self._emit("reasoning_text.done", text=part.text, **self._at),
             self._emit("content_part.done", part=part, **self._at),
             self._emit("output_item.done", item=item, **self._item),
         ]
-        return events, item
 
 
 class OpenCall:
@@ -134,7 +140,7 @@ class OpenCall:
         self._at: dict[str, Any] = {"item_id": self._id, "output_index": index}
         self._arguments: list[str] = []
 
-    def _made(self, arguments: str, status: Literal["in_progress", "completed", "incomplete"]) -> FunctionCall:
+    def _made(self, arguments: str, status: ItemStatus) -> FunctionCall:
         return FunctionCall(id=self._id, call_id=self._call_id, name=self._name, arguments=arguments, status=status)
 
     def begin(self) -> list[Event]:
@@ -146,9 +152,14 @@ class OpenCall:
         self._arguments.append(json)
         return [self._emit.delta("function_call_arguments", json, **self._at)]
 
-    def end(self, status: Ending) -> tuple[list[Event], Item]:
-        """The whole call."""
+    def item(self, status: Ending) -> FunctionCall:
+        """The call, as far as it has come."""
+        return self._made("".join(self._arguments), status)
+
+    def end(self, item: Item) -> list[Event]:
+        """Nothing is added any more."""
         arguments = "".join(self._arguments)
-        item = self._made(arguments, status)
-        done = self._emit("function_call_arguments.done", arguments=arguments, name=self._name, **self._at)
-        return [done, self._emit("output_item.done", item=item, **self._item)], item
+        return [
+            self._emit("function_call_arguments.done", arguments=arguments, name=self._name, **self._at),
+            self._emit("output_item.done", item=item, **self._item),
+        ]

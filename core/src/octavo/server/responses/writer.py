@@ -130,7 +130,8 @@ class Writer:
     def _close(self, status: Ending) -> list[Event]:
         if self._open is None:
             return []
-        events, item = self._open.end(status)
+        item = self._open.item(status)
+        events = self._open.end(item)
         self._done.append(item)
         self._open = None
         return events
@@ -178,11 +179,9 @@ class Writer:
 
     def fail(self, failure: Failure, usage: ResponseUsage | None = None) -> None:
         """The response failed; what it had begun stays, as incomplete. `end` is left to be sent."""
-        self._close("incomplete")
+        output = [*self._done, *([self._open.item("incomplete")] if self._open else [])]
         error = ResponseError(_ERROR_CODES.get(failure.status, "server_error"), failure.message)
-        self.response = structs.replace(
-            self.response, status="failed", error=error, output=list(self._done), usage=usage
-        )
+        self.response = structs.replace(self.response, status="failed", error=error, output=output, usage=usage)
 
     def end(self) -> Event:
         """The last event, with the response as `finish` or `fail` left it."""
