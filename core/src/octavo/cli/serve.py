@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -82,6 +83,20 @@ def serve(
     step_timeout: Annotated[
         float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
     ] = 300.0,
+    tool_parser: Annotated[
+        str,
+        typer.Option(
+            "--tool-parser",
+            "--tool-call-parser",
+            help="How the model writes tool calls: auto, none, or a parser's name.",
+        ),
+    ] = "auto",
+    reasoning_parser: Annotated[
+        str, typer.Option(help="How the model writes its thoughts: auto, none, or a parser's name.")
+    ] = "auto",
+    trust_request_chat_template: Annotated[
+        bool, typer.Option("--trust-request-chat-template", help="Let requests bring chat templates of their own.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
@@ -119,6 +134,9 @@ def serve(
         database=database or Database.file(data_folder() / "server.db"),
         responses_max_age=responses_max_age,
         responses_max_bytes=responses_max_bytes,
+        tool_parser=tool_parser,
+        reasoning_parser=reasoning_parser,
+        trust_request_chat_template=trust_request_chat_template,
     )
     Database(settings.database, METADATA).close()  # before the model is loaded: what cannot be opened shows at once
     # The engine and the server are imported here, so that --help does not wait for them.
@@ -126,7 +144,9 @@ def serve(
     from octavo.engine.progress import startup_progress
     from octavo.server.loop import listen
     from octavo.server.loop import serve as serve_llm
+    from octavo.server.parsers import check_names
 
+    check_names(tool_parser, reasoning_parser)
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once
     try:
         with startup_progress() as progress:
@@ -145,6 +165,7 @@ def serve(
     )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
+    settings = replace(settings, plugged=started.plugged)
     serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
 
 
