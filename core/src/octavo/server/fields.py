@@ -46,7 +46,6 @@ class Unbuilt:
     """What the client can do, as a sentence."""
 
 
-_NO_TOOLS = "Leave it out: this server does not call tools yet."
 _GUIDED = Unbuilt(instead="Its successor is structured_outputs, which is not supported yet either.")
 _CONSTRAINED = Unbuilt(instead="Output cannot be constrained yet.")
 _MEDIA = Unbuilt(instead="Only text is supported.")
@@ -75,13 +74,10 @@ _COMMON: dict[str, Unbuilt] = {
     "allowed_token_ids": Unbuilt(only([]), "logit_bias can favour tokens."),
     "bad_words": Unbuilt(only([]), "logit_bias can forbid tokens."),
     "logprob_token_ids": Unbuilt(),
-    "prompt_logprobs": Unbuilt(instead="The completions API gives them with echo and logprobs."),
     "repetition_detection": Unbuilt(),
     "thinking_token_budget": Unbuilt(),
     "watermarking": Unbuilt(only(False)),
     # prompt and text
-    "truncate_prompt_tokens": Unbuilt(instead="Send a prompt that fits the context."),
-    "truncation_side": Unbuilt(),
     "spaces_between_special_tokens": Unbuilt(only(True)),
     "return_prompt_text": Unbuilt(only(False)),
     "stream_interval": Unbuilt(only(1)),
@@ -92,30 +88,20 @@ _COMMON: dict[str, Unbuilt] = {
 
 CHAT_UNBUILT: Mapping[str, Unbuilt] = {
     **_COMMON,
-    "tools": Unbuilt(instead=_NO_TOOLS),
-    "tool_choice": Unbuilt(only("none"), _NO_TOOLS),
-    "functions": Unbuilt(instead=_NO_TOOLS),
-    "function_call": Unbuilt(only("none"), _NO_TOOLS),
     "audio": _MEDIA,
     "modalities": Unbuilt(only(["text"]), "Only text is supported."),
     "media_io_kwargs": _MEDIA,
     "mm_processor_kwargs": _MEDIA,
     "moderation": Unbuilt(),
-    "prediction": Unbuilt(),
-    "reasoning_effort": Unbuilt(only("none"), "chat_template_kwargs can switch a model's thinking on and off."),
-    "include_reasoning": Unbuilt(only(True)),
     "verbosity": Unbuilt(only("medium")),
     "service_tier": Unbuilt(only("auto", "default"), 'Only "auto" and "default" are supported.'),
-    "store": Unbuilt(only(False), "Nothing is stored."),
     "web_search_options": Unbuilt(),
-    "documents": Unbuilt(only([]), "chat_template_kwargs can pass values to the chat template."),
-    "chat_template": Unbuilt(instead="Templates of clients are not run; the model's own is used."),
     "add_special_tokens": Unbuilt(only(False), "The chat template writes the special tokens."),
-    "echo": Unbuilt(only(False), "The completions API has it."),
 }
 
 COMPLETION_UNBUILT: Mapping[str, Unbuilt] = {
     **_COMMON,
+    "prompt_logprobs": Unbuilt(instead="Echo with logprobs gives them."),
     "best_of": Unbuilt(same_as("n", 1), "It must equal n."),
     "suffix": Unbuilt(),
     "prompt_embeds": Unbuilt(),

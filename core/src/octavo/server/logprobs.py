@@ -8,7 +8,14 @@ from collections.abc import Set as AbstractSet
 
 from octavo.runner.plan import TokenLogprobs
 from octavo.server.backend import TextTokenizer
-from octavo.server.replies import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
+from octavo.server.replies import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    PromptLogprob,
+    PromptLogprobs,
+    TokenLogprob,
+    TopLogprob,
+)
 
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot write."""
@@ -64,6 +71,20 @@ def chat_logprobs(entries: Sequence[TokenLogprobs], names: TokenNames, *, as_ids
         text, raw = name(entry.token_id)
         content.append(TokenLogprob(text, floored(entry.logprob), raw, [top(*pair) for pair in entry.top]))
     return ChatLogprobs(content)
+
+
+def prompt_logprobs(entries: Sequence[TokenLogprobs | None], names: TokenNames, top: int) -> PromptLogprobs:
+    """vLLM's shape for the tokens of a prompt: each with its own entry and ``top`` alternatives, the best first."""
+
+    def at(entry: TokenLogprobs) -> dict[str, PromptLogprob]:
+        ranked = [(token, logprob, rank) for rank, (token, logprob) in enumerate(entry.top[:top], 1)]
+        if all(token != entry.token_id for token, _, _ in ranked):
+            ranked.append((entry.token_id, entry.logprob, entry.rank))
+        return {
+            str(token): PromptLogprob(floored(logprob), rank, names.of(token)[0]) for token, logprob, rank in ranked
+        }
+
+    return [None if entry is None else at(entry) for entry in entries]
 
 
 class CompletionLogprobsWriter:

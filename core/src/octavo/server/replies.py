@@ -4,7 +4,7 @@ encodes it in about a microsecond. A field that is UNSET is left out; None is wr
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -119,6 +119,7 @@ class ChatCompletion(Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
@@ -168,6 +169,18 @@ class CompletionLogprobs(Struct):
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+
+
+class PromptLogprob(Struct):
+    """One token that could stand at a place of the prompt; ``rank`` 1 is the most probable."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs: TypeAlias = list[dict[str, PromptLogprob] | None]
+"""For each prompt token its own entry and the alternatives, by id; null for the first."""
 
 
 class CompletionChoice(Struct, kw_only=True):

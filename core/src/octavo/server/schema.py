@@ -6,7 +6,7 @@ Ranges that belong to sampling are checked by ``SamplingParams``; only what is t
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -54,6 +54,10 @@ class SamplingFields(BaseModel):
     """Lower runs earlier."""
     cache_salt: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")] | None = None
     """Requests share cached prefixes only with requests of the same salt."""
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    """Keep this many tokens of the prompt; -1: as many as fit. See ``prompts.Truncation``."""
+    truncation_side: Literal["left", "right"] | None = None
+    """Where the prompt is cut; left, so that its end is kept, is the default."""
     request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")] | None = None
     """The id of the response, without its prefix."""
     return_token_ids: bool | None = None
@@ -72,6 +76,23 @@ class ChatCompletionRequest(SamplingFields):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    chat_template: str | None = None
+    """In place of the model's own, where the operator trusts its clients that far."""
+    documents: list[dict[str, Any]] | None = None
+    """For templates that have a place for them."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """For templates that ask for it; "none" also tells those that can only switch their thinking off."""
+    include_reasoning: bool | None = None
+    """False: the thoughts are left out of the answer."""
+    echo: bool | None = None
+    """With continue_final_message: the message begins with what it goes on with."""
+    prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tools: list[Any] | None = None
+    """These four are told apart in ``tools.py``."""
+    tool_choice: Any = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionRequest(SamplingFields):
