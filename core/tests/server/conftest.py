@@ -6,7 +6,8 @@ import http.client
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import openai
 import pytest
 import uvicorn
+import uvloop
 
 from octavo.server import ServerSettings, create_app
 from octavo.server.loop import listen
@@ -55,6 +57,21 @@ class Reply:
         assert blocks.pop() == "data: [DONE]"
         return [json.loads(block.removeprefix("data: ")) for block in blocks]
 
+    @property
+    def named_events(self) -> list[Any]:
+        """Data of a server-sent stream whose events have names: the same as their types, numbered from the first's."""
+        assert self.headers["content-type"].startswith("text/event-stream")
+        blocks = self.body.decode().split("\n\n")
+        assert blocks.pop() == ""
+        events = []
+        for block in blocks:
+            name, data = block.split("\n")
+            events.append(json.loads(data.removeprefix("data: ")))
+            assert name == f"event: {events[-1]['type']}"
+        first = events[0]["sequence_number"]
+        assert [event["sequence_number"] for event in events] == list(range(first, first + len(events)))
+        return events
+
 
 @dataclass
 class Served:
@@ -80,26 +97,48 @@ class Served:
     def chat(self, **fields: Any) -> Reply:
         return self.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]} | fields)
 
+    def respond(self, headers: dict[str, str] | None = None, **fields: Any) -> Reply:
+        return self.request("POST", "/v1/responses", {"input": "Hi"} | fields, headers)
+
     def complete(self, **fields: Any) -> Reply:
         return self.request("POST", "/v1/completions", {"prompt": "Hi"} | fields)
+
+
+@contextmanager
+def serving(engine: FakeEngine, settings: ServerSettings) -> Iterator[Served]:
+    """A running server over an engine."""
+    app = create_app(engine, settings)
+    listener = listen("127.0.0.1", 0)
+    config = uvicorn.Config(
+        app, loop="uvloop", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
+    )
+    server = uvicorn.Server(config)
+
+    async def serve() -> None:
+        await server.serve(sockets=[listener])
+        await app.state.service.close()
+
+    thread = threading.Thread(target=uvloop.run, args=(serve(),))
+    thread.start()
+    try:
+        yield Served(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def serve_with() -> Callable[[FakeEngine, ServerSettings], AbstractContextManager[Served]]:
+    """``serving``, for tests that need settings of their own."""
+    return serving
 
 
 @pytest.fixture(scope="session")
 def _server() -> Iterator[tuple[FakeEngine, Served]]:
     engine = FakeEngine()
-    app = create_app(engine, ServerSettings(max_body_bytes=100_000, max_prompts=5, max_sequences=12))
-    listener = listen("127.0.0.1", 0)
-    served = Served(listener.getsockname()[1])
-    config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    yield engine, served
-    server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
+    with serving(engine, ServerSettings(max_body_bytes=100_000, max_prompts=5, max_sequences=12)) as served:
+        yield engine, served
 
 
 @pytest.fixture

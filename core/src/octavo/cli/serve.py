@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, dtype_named, flag
+from octavo.env import data_folder
 from octavo.errors import ConfigError
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -64,6 +66,20 @@ def serve(
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="SQL database of responses and conversations, as SQLAlchemy writes it; sqlite:// keeps them in "
+            "memory. Without it, a file in the user's data folder.",
+        ),
+    ] = None,
+    responses_max_age: Annotated[
+        float, typer.Option(metavar="DAYS", help="How long responses and conversations are kept.")
+    ] = 30,
+    responses_max_bytes: Annotated[
+        int, typer.Option(metavar="BYTES", help="How much of them is kept; beyond it the oldest go.")
+    ] = 2**30,
     step_timeout: Annotated[
         float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
     ] = 300.0,
@@ -110,13 +126,25 @@ def serve(
         chat_template=_read_template(chat_template),
         step_timeout=step_timeout,
     )
+    from octavo.server.database import Database
+    from octavo.server.settings import ServerSettings
+    from octavo.server.tables import METADATA
+
+    settings = ServerSettings(
+        database=database or Database.file(data_folder() / "server.db"),
+        responses_max_age=responses_max_age,
+        responses_max_bytes=responses_max_bytes,
+        tool_parser=tool_parser,
+        reasoning_parser=reasoning_parser,
+        trust_request_chat_template=trust_request_chat_template,
+    )
+    Database(settings.database, METADATA).close()  # before the model is loaded: what cannot be opened shows at once
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
     from octavo.server.loop import listen
     from octavo.server.loop import serve as serve_llm
     from octavo.server.parsers import check_names
-    from octavo.server.settings import ServerSettings
 
     check_names(tool_parser, reasoning_parser)
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once
@@ -137,12 +165,7 @@ def serve(
     )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
-    settings = ServerSettings(
-        tool_parser=tool_parser,
-        reasoning_parser=reasoning_parser,
-        plugged=started.plugged,
-        trust_request_chat_template=trust_request_chat_template,
-    )
+    settings = replace(settings, plugged=started.plugged)
     serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
 
 

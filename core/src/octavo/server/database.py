@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import sqlalchemy
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import URL, Connection, MetaData
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
@@ -28,8 +30,10 @@ class Database:
 
     def __init__(self, url: str, tables: MetaData) -> None:
         self._lock: asyncio.Lock | None = None
+        shown = url
         try:
             parsed = sqlalchemy.make_url(url)
+            shown = parsed.render_as_string()  # without the password
             self._sqlite = parsed.get_backend_name() == "sqlite"
             in_memory = self._sqlite and parsed.database in (None, "", ":memory:")
             shared = {"poolclass": StaticPool} if in_memory else {}
@@ -39,7 +43,7 @@ class Database:
                 sqlalchemy.event.listen(self._engine, "connect", _prepare_sqlite)
             tables.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
-            raise ConfigError(f"the database {url!r} cannot be opened: {error} (--database)") from error
+            raise ConfigError(f"the database {shown!r} cannot be opened: {error} (--database)") from error
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """``work`` in one transaction, in a thread: committed if it returns, rolled back if it raises."""
@@ -49,15 +53,44 @@ class Database:
                 return work(connection)
 
         if not self._sqlite:
-            return await asyncio.to_thread(transaction)
+            return await _to_the_end(transaction)
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:  # SQLite has one writer at a time; waiting here costs no thread
-            return await asyncio.to_thread(transaction)
+            return await _to_the_end(transaction)
+
+    @staticmethod
+    def file(path: Path) -> str:
+        """The URL of a SQLite file, which is made for its user alone, with its folder, if it is not there.
+        Raises ConfigError.
+        """
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"the database {path} cannot be made: {error.strerror}; choose another (--database)"
+            ) from error
+        return URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+
+async def _to_the_end(work: Callable[[], T]) -> T:
+    """``work`` in a thread. Who is cancelled meanwhile waits for its end: a thread cannot be stopped, and the next
+    transaction must not begin beside it.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        task.exception()  # nobody is left to be told
+        raise
 
 
 def _prepare_sqlite(connection: object, _record: object) -> None:

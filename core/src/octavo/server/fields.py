@@ -107,6 +107,39 @@ COMPLETION_UNBUILT: Mapping[str, Unbuilt] = {
     "prompt_embeds": Unbuilt(),
 }
 
+_OF_CHAT = "It belongs to the chat completions API; this API's own name for it is "
+
+RESPONSES_UNBUILT: Mapping[str, Unbuilt] = {
+    **_COMMON,
+    # by the names of the chat API
+    "messages": Unbuilt(instead=f"{_OF_CHAT}input."),
+    "max_tokens": Unbuilt(instead=f"{_OF_CHAT}max_output_tokens."),
+    "max_completion_tokens": Unbuilt(instead=f"{_OF_CHAT}max_output_tokens."),
+    "response_format": Unbuilt(only({"type": "text"}), f"{_OF_CHAT}text.format."),
+    "reasoning_effort": Unbuilt(instead=f"{_OF_CHAT}reasoning.effort."),
+    "functions": Unbuilt(only([]), f"{_OF_CHAT}tools."),
+    "function_call": Unbuilt(only("none"), f"{_OF_CHAT}tool_choice."),
+    "logprobs": Unbuilt(only(False), f"{_OF_CHAT}include, with message.output_text.logprobs."),
+    "echo": Unbuilt(only(False)),
+    "add_generation_prompt": Unbuilt(only(True)),
+    "continue_final_message": Unbuilt(only(False)),
+    "return_token_ids": Unbuilt(only(False), "Chat completions have it."),
+    # OpenAI
+    "n": Unbuilt(only(1), "A response is one answer; chat completions give several."),
+    "prompt": Unbuilt(instead="There are no stored prompt templates; send instructions and input."),
+    "modalities": Unbuilt(only(["text"]), "Only text is supported."),
+    "image": Unbuilt(only({}, {"context_compression": "auto"}, {"context_compression": "disabled"})),
+    "moderation": Unbuilt(),
+    "context_management": Unbuilt(only([]), "With truncation, a response leaves out the oldest items."),
+    "background_options": Unbuilt(only({}, {"completion_window": "soonest"})),
+    "service_tier": Unbuilt(only("auto", "default"), 'Only "auto" and "default" are supported.'),
+    "documents": Unbuilt(only([]), "chat_template_kwargs can pass values to the chat template."),
+    "chat_template": Unbuilt(instead="Templates of clients are not run; the model's own is used."),
+    # of other servers
+    "enable_response_messages": Unbuilt(only(False)),
+    "previous_input_messages": Unbuilt(only([]), "previous_response_id brings the history."),
+}
+
 
 def refuse_unbuilt(body: Mapping[str, Any], unbuilt: Mapping[str, Unbuilt]) -> None:
     """Raise RequestError for the first field of ``body`` that asks for a feature that is not built."""

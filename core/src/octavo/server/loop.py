@@ -91,8 +91,9 @@ async def serve_async(
     llm: Backend, listener: socket.socket, settings: ServerSettings, say: Callable[[str], None] = _say
 ) -> None:
     """``serve`` on the running event loop, for callers that build the engine on it."""
+    app = create_app(llm, settings)
     config = uvicorn.Config(
-        create_app(llm, settings),
+        app,
         http="httptools",
         ws="none",
         lifespan="off",
@@ -108,6 +109,7 @@ async def serve_async(
             await server.serve(sockets=[listener])
     finally:
         listener.close()
+        await app.state.service.close()
         await llm.close()
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelNotFound, RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
+
+if TYPE_CHECKING:
+    from octavo.server.responses.schema import TurnFields
 
 _FROM_CHECKPOINT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _FROM_REQUEST = (
@@ -62,6 +65,14 @@ def completion_params(body: CompletionRequest, checkpoint: Mapping[str, Any]) ->
         max_tokens=COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
         logprobs=body.logprobs,
         prompt_logprobs=body.logprobs if body.echo else None,
+    )
+
+
+def response_params(body: TurnFields, checkpoint: Mapping[str, Any], *, logprobs: int | None = None) -> SamplingParams:
+    """Sampling of a response; without a limit it may fill the context."""
+    limit = body.max_output_tokens
+    return _params(
+        body, checkpoint, max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit, logprobs=logprobs
     )
 
 

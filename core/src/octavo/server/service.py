@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,13 @@ from starlette.responses import Response
 
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Backend
+from octavo.server.database import Database
 from octavo.server.logprobs import TokenNames
 from octavo.server.parsers import Parsers
 from octavo.server.schema import SamplingFields
 from octavo.server.settings import ServerSettings
 from octavo.server.streams import Job
+from octavo.server.tables import METADATA
 
 
 @dataclass
@@ -28,10 +30,13 @@ class Service:
     settings: ServerSettings
     names: TokenNames = field(init=False)
     parsers: Parsers = field(init=False)
+    database: Database = field(init=False)
+    """Has the tables of all modules that are imported before the service is made."""
     fingerprint: str = field(init=False)
     """Changes when the served model does."""
     started: int = field(init=False)
     """Unix time."""
+    _closers: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.names = TokenNames(self.backend.tokenizer)
@@ -39,6 +44,17 @@ class Service:
         what = f"{'|'.join(self.backend.model_names)}|{self.backend.max_model_len}"
         self.fingerprint = "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
         self.started = int(time.time())
+        self.database = Database(self.settings.database, METADATA)
+
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """``closer`` is called when no requests are left, while engine and database still work."""
+        self._closers.append(closer)
+
+    async def close(self) -> None:
+        """End what runs beside the requests, and close the database; called once, before the engine is closed."""
+        for closer in reversed(self._closers):
+            await closer()
+        self.database.close()
 
     def job(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.errors import ConfigError
+from octavo.server.database import IN_MEMORY
 
 DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
 
@@ -26,6 +27,14 @@ class ServerSettings:
     """Paths that probes call every few seconds; they stay out of the access log."""
     drain_seconds: int = 30
     """How long running requests may go on after SIGTERM."""
+    database: str = IN_MEMORY
+    """URL of the SQL database of what is kept for clients, as SQLAlchemy writes it. This one lasts as long as the
+    server.
+    """
+    responses_max_age: float = 30
+    """Days that responses are kept, and conversations since their last change."""
+    responses_max_bytes: int = 2**30
+    """Bytes of all responses and conversations; where there are more, the oldest go."""
     tool_parser: str = "auto"
     """How the model writes tool calls: a parser's name, "none", or "auto" for what its chat template asks for."""
     reasoning_parser: str = "auto"
@@ -36,8 +45,12 @@ class ServerSettings:
     """Whether a request may bring a chat template of its own."""
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_prompts", "max_sequences"):
+        for name in ("max_body_bytes", "max_prompts", "max_sequences", "responses_max_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.responses_max_age > 0:
+            raise ConfigError(
+                f"responses_max_age must be more than 0 days, not {self.responses_max_age} (--responses-max-age)"
+            )
         if self.drain_seconds < 0:
             raise ConfigError(f"drain_seconds must be at least 0, not {self.drain_seconds}")

@@ -1,0 +1,107 @@
+"""Request models of the Responses API; the conventions are those of `octavo.server.schema`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from octavo.server.schema import SamplingFields, StreamOptions
+
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]
+"""At most 16 pairs, of keys of up to 64 and values of up to 512 characters."""
+
+
+def _id_of(value: Any) -> Any:
+    """A conversation is named by its id, or by an object with one."""
+    return value["id"] if isinstance(value, dict) and "id" in value else value
+
+
+class ReasoningFields(BaseModel):
+    """How the model is to think."""
+
+    model_config = ConfigDict(strict=True)
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto"] | None = None
+    """There are no summaries: reasoning is shown whole. "auto" takes what there is."""
+    generate_summary: Literal["auto"] | None = None
+    """The older name of ``summary``."""
+
+
+class TextFields(BaseModel):
+    """What the text is to be like."""
+
+    model_config = ConfigDict(strict=True)
+
+    format: dict[str, Any] | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class ResponseStreamOptions(StreamOptions):
+    """What a stream carries beside the text."""
+
+    include_obfuscation: bool | None = None
+    """Pad the deltas, so that their sizes tell nothing of the text."""
+
+
+class TurnFields(SamplingFields):
+    """What makes a turn: the fields that creating a response and counting its input share."""
+
+    input: Any = None
+    """A string or items, told apart in ``read_items.py``."""
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: Annotated[str | None, BeforeValidator(_id_of)] = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningFields | None = None
+    text: TextFields | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    """A word or an object, told apart in ``tools.py``."""
+    truncation: Literal["auto", "disabled"] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ResponseRequest(TurnFields):
+    """POST /v1/responses."""
+
+    background: bool | None = None
+    include: list[str] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None
+    """Counts calls of built-in tools, of which there are none."""
+    metadata: Metadata | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: Annotated[str, Field(max_length=128)] | None = None
+    store: bool | None = None
+    stream_options: ResponseStreamOptions | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    user: str | None = None
+
+
+class ConversationRequest(BaseModel):
+    """POST /v1/conversations."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    items: Any = None
+    metadata: Metadata | None = None
+
+
+class ConversationUpdate(BaseModel):
+    """POST /v1/conversations/{id}."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    metadata: Metadata | None
+
+
+class NewItems(BaseModel):
+    """POST /v1/conversations/{id}/items."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    items: Any
