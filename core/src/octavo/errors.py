@@ -126,10 +126,11 @@ class ModelNotFound(RequestError):
 
 
 class QueueFull(RequestError):
-    """The waiting queue is at its limit (429); the client should retry later."""
+    """The waiting queue is at its limit (429); the client should retry after so many seconds."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message, code="queue_full")
+        self.retry_after = retry_after
 
 
 class EngineError(OctavoError):

@@ -16,7 +16,8 @@ import pytest
 import uvicorn
 
 from octavo.server import ServerSettings, create_app
-from octavo.server.loop import listen
+from octavo.server.limits import Limits
+from octavo.server.loop import listen, uvicorn_config
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_fake import FakeEngine
@@ -87,12 +88,11 @@ class Served:
 @pytest.fixture(scope="session")
 def _server() -> Iterator[tuple[FakeEngine, Served]]:
     engine = FakeEngine()
-    app = create_app(engine, ServerSettings(max_body_bytes=100_000, max_prompts=5, max_sequences=12))
+    limits = Limits(body_bytes=100_000, prompts=5, sequences=12)
+    app = create_app(engine, ServerSettings(limits=limits))
     listener = listen("127.0.0.1", 0)
     served = Served(listener.getsockname()[1])
-    config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
-    )
+    config = uvicorn_config(app, limits, loop="uvloop")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -1,4 +1,4 @@
-"""Chat templates in a process of their own: the same text and the same refusals, and no template can hold the server."""
+"""Chat templates in a process of their own: the same text, the same refusals, and no template can hold the server."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from octavo.text import render
 from octavo.text.template_worker import TemplateWorker
 
 USER = {"role": "user", "content": "Hi"}
-ENDLESS = (
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
-)
+LOOPS = 3
+ENDLESS = "".join(f"{{% for i{k} in range(99999) %}}" for k in range(LOOPS)) + "{% endfor %}" * LOOPS
 FILLING = "{% set n = namespace(s='x' * 1000000) %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}{% endfor %}"
 
 

@@ -47,7 +47,6 @@ def serve(
     ] = 1,
     enable_prefix_caching: Annotated[bool, typer.Option(help="Share the cache of common prompt prefixes.")] = True,
     scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs",
-    max_waiting: Annotated[int | None, typer.Option(help="Most requests that may wait; more are answered 429.")] = None,
     threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None,
     artifacts: Annotated[
         Path | None, typer.Option(help="Folder of compiled artifacts, in place of the user's cache.")
@@ -68,8 +67,24 @@ def serve(
         float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
     ] = 300.0,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A limit on what clients may ask, such as n=16 or body_bytes=4MiB; may be given several times. "
+            "docs/limits.md lists them.",
+        ),
+    ] = None,
+    openapi: Annotated[
+        bool | None,
+        typer.Option(help="Whether /openapi.json describes the API; by default if only this machine can reach it."),
+    ] = None,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
+    # The server is imported here, so that --help does not wait for it.
+    from octavo.server.limits import Limits
+
+    limits = Limits.parse(limit or ())
     model = _model_of([model, *context.args])
     config = EngineConfig(
         model=model,
@@ -87,7 +102,8 @@ def serve(
         enable_prefix_caching=enable_prefix_caching,
         seed=seed,
         scheduling_policy=_policy(scheduling_policy),
-        max_waiting=max_waiting,
+        max_waiting=limits.queued_requests or None,
+        max_waiting_tokens=limits.queued_tokens or None,
         threads=threads,
         artifacts=artifacts,
         require_artifacts=require_artifacts,
@@ -96,11 +112,12 @@ def serve(
         chat_template=_read_template(chat_template),
         step_timeout=step_timeout,
     )
-    # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
-    from octavo.server.loop import listen
+    from octavo.server.loop import exposed, listen
     from octavo.server.loop import serve as serve_llm
+    from octavo.server.settings import ServerSettings
+    from octavo.text.template_worker import TemplateWorker
 
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once
     try:
@@ -120,7 +137,16 @@ def serve(
     )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
-    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener)
+    settings = ServerSettings(limits=limits, openapi=not exposed(listener) if openapi is None else openapi)
+    templates = TemplateWorker(seconds=limits.template_seconds, memory_bytes=limits.template_memory)
+    tokenizer = started.tokenizer
+    try:
+        if tokenizer.chat_template is not None:
+            templates.warm(tokenizer.chat_template)
+        tokenizer.run_template = templates.run
+        serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
+    finally:
+        templates.close()
 
 
 def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:
