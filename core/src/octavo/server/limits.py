@@ -44,7 +44,7 @@ class Limits:
     body_seconds: float = _limit(120.0, "From the headers to the end of the body", "408", low=0.1)
 
     json_depth: int = _limit(64, "Nesting of a body's JSON", "400", high=500)
-    items: int = _limit(16384, "Elements of a list in a body, prompts and token ids apart", "400")
+    items: int = _limit(16_000, "Elements of a list in a body, prompts and token ids apart", "400")
     prompts: int = _limit(1024, "Prompts, or inputs to embed, in one request", "400")
     sequences: int = _limit(2048, "Prompts times `n` (or `best_of`)", "400")
     n: int = _limit(128, "`n`", "400", high=sampling.MAX_N)
@@ -58,7 +58,7 @@ class Limits:
     word_characters: int = _limit(
         256, "Characters of one stop string or bad word", "400", high=sampling.MAX_STOP_LENGTH
     )
-    token_ids: int = _limit(16384, "Ids in `stop_token_ids`, `allowed_token_ids`, `logprob_token_ids`", "400")
+    token_ids: int = _limit(16_000, "Ids in `stop_token_ids`, `allowed_token_ids`, `logprob_token_ids`", "400")
     tools: int = _limit(128, "Entries of `tools` or `functions`", "400")
     schema_bytes: int = _limit(256 * KIB, "A JSON schema, regex, grammar or list of choices", "400")
     schema_depth: int = _limit(48, "Nesting of a JSON schema's own JSON", "400", high=500)
@@ -70,7 +70,7 @@ class Limits:
 
     queued_requests: int = _limit(4096, "Requests that wait for the engine", "429, Retry-After", low=0, off=True)
     queued_tokens: int = _limit(
-        4 * MIB, "Tokens of the prompts that wait for the engine", "429, Retry-After", low=0, off=True
+        4_000_000, "Tokens of the prompts that wait for the engine", "429, Retry-After", low=0, off=True
     )
     request_seconds: float = _limit(3600.0, "From a request's headers to the end of its answer", "504", low=0, off=True)
     reader_seconds: float = _limit(
@@ -113,25 +113,27 @@ def _parsed(limit: Field[Any], text: str) -> float:
 def _check(limit: Field[Any], value: float) -> None:
     low, high, off = (limit.metadata[key] for key in ("low", "high", "off"))
     if not low <= value <= high or not math.isfinite(value):  # not-a-number lands here too
-        most = "" if high == math.inf else f" and at most {describe(high)}"
+        most = "" if high == math.inf else f" and at most {describe(limit.name, high)}"
         zero = " (0: no limit)" if off else ""
         raise ConfigError(
-            f"the limit {limit.name} must be at least {describe(low)}{most}{zero}, not {describe(value)} "
+            f"the limit {limit.name} must be at least {describe(limit.name, low)}{most}{zero}, "
+            f"not {describe(limit.name, value)} "
             f"(--limit {limit.name}=VALUE)"
         )
 
 
-def describe(value: float) -> str:
+def describe(name: str, value: float) -> str:
     """A limit's value as one would type it."""
-    for unit, size in reversed(_UNITS.items()):
-        if value >= size and value % size == 0:
-            return f"{int(value // size)}{unit}"
-    return f"{value:g}"
+    if name.endswith(("_bytes", "_memory")):
+        for unit, size in reversed(_UNITS.items()):
+            if value >= size and value % size == 0:
+                return f"{int(value // size)}{unit}"
+    return f"{value:.15g}"
 
 
 def _default(limit: Field[Any]) -> str:
     default: Any = limit.default
-    return describe(default)
+    return describe(limit.name, default)
 
 
 def table() -> Iterator[str]:

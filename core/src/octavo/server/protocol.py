@@ -127,7 +127,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def _answer(self, failure: Failure) -> None:
         """Say why, and close. In the middle of another answer nothing can be said."""
         self._refusal = failure
-        if self._answering():
+        if self._answering() and self.cycle.response_started:
             self.transport.abort()
             return
         body = failure.response()
