@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from octavo.server import chat, completions, health, models
+from octavo.server import chat, completions, health, models, openapi
 from octavo.server.backend import Backend
 from octavo.server.errors import install_handlers
 from octavo.server.middleware import RequestContext
@@ -16,10 +16,12 @@ def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
     """An ASGI app that serves ``llm``. It neither starts nor closes the engine."""
     settings = settings or ServerSettings()
     service = Service(llm, settings)
-    # No generated pages: they describe the server to anyone, and load scripts from elsewhere.
+    # No generated pages: they load scripts from elsewhere. FastAPI's document would not know the bodies.
     app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
     for module in (chat, completions, models, health):
         app.include_router(module.routes(service))
+    if settings.openapi:
+        app.include_router(openapi.routes())
     install_handlers(app)
     app.add_middleware(RequestContext, settings=settings)
     return app
