@@ -59,7 +59,7 @@ def test_limits_are_inclusive(field: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("n", 0, "in [1, 128], not 0"), ("n", MAX_N + 1, "not 129"), ("n", 2.0, "an integer, not 2.0"),
+        ("n", 0, "in [1, 1024], not 0"), ("n", MAX_N + 1, "not 1025"), ("n", 2.0, "an integer, not 2.0"),
         ("n", None, "an integer, not None"),
         ("temperature", -0.01, "in [0, 100], not -0.01"), ("temperature", 100.5, "not 100.5"),
         ("temperature", math.nan, "not nan"), ("temperature", math.inf, "not inf"),
@@ -84,10 +84,11 @@ def test_limits_are_inclusive(field: str, value: Any) -> None:
         ("logit_bias", {3: 100.5}, "of token 3 must be in [-100, 100], not 100.5"),
         ("logit_bias", {3: -101}, "not -101"),
         ("logit_bias", {3: math.nan}, "not nan"), ("logit_bias", {3: "1"}, "of token 3 must be a number, not '1'"),
-        ("logit_bias", dict.fromkeys(range(MAX_LOGIT_BIAS + 1), 1.0), "at most 1024 entries, not 1025"),
+        ("logit_bias", dict.fromkeys(range(MAX_LOGIT_BIAS + 1), 1.0), "at most 16384 entries, not 16385"),
         ("stop", ["a", ""], "must not be empty"), ("stop", "", "must not be empty"),
         ("stop", ["a", 3], "strings, not 3"),
-        ("stop", ["x"] * (MAX_STOP_STRINGS + 1), "at most 64 strings, not 65"),
+        ("stop", ["x" * 4097], "at most 4096 characters, not 4097"),
+        ("stop", ["x"] * (MAX_STOP_STRINGS + 1), "at most 256 strings, not 257"),
         ("stop_token_ids", [4, -1], "has -1, which is no token id"), ("stop_token_ids", ["4"], "has '4'"),
     ],
 )  # fmt: skip

@@ -55,6 +55,9 @@ class EngineConfig:
     seed: int = 0
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     max_waiting: int | None = None
+    """Requests that may wait; ``None``: any number."""
+    max_waiting_tokens: int | None = None
+    """Tokens that the waiting requests may have together; ``None``: any number."""
     threads: int | None = None
     """Host cores that the device may keep busy; ``None`` leaves that to the platform."""
     itl_target_ms: float | None = None

@@ -10,10 +10,13 @@ from typing import Any, TypeGuard
 
 from octavo.errors import RequestError
 
-MAX_N = 128
+# What can be served at all; a server bounds its clients further (`octavo.server.limits`).
+MAX_N = 1024
 MAX_LOGPROBS = 64
-MAX_STOP_STRINGS = 64
-MAX_LOGIT_BIAS = 1024
+MAX_STOP_STRINGS = 256
+MAX_STOP_LENGTH = 4096
+"""Characters of one stop string."""
+MAX_LOGIT_BIAS = 16384
 MAX_BAD_WORDS = 256
 MAX_GRAMMAR_BYTES = 512 * 1024
 """Of a schema, regex, grammar or list of choices."""
@@ -245,6 +248,11 @@ class SamplingParams:
             raise RequestError(f"stop takes at most {MAX_STOP_STRINGS} strings, not {len(stops)}", param="stop")
         if not all(stops):
             raise RequestError("stop strings must not be empty", param="stop")
+        longest = max(map(len, stops), default=0)
+        if longest > MAX_STOP_LENGTH:
+            raise RequestError(
+                f"stop takes strings of at most {MAX_STOP_LENGTH} characters, not {longest}", param="stop"
+            )
         if stops and not self.detokenize:
             raise RequestError("stop strings need detokenize=True", param="stop")
         ids = tuple(self.stop_token_ids or ())

@@ -40,6 +40,13 @@ def test_a_flag_that_nobody_knows_is_named(words: list[str]) -> None:
         _serve(*words)
 
 
+def test_a_limit_that_cannot_be_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"no limit 'bananas'.*--limit NAME=VALUE"):
+        _serve("m", "--limit", "bananas=3")
+    with pytest.raises(ConfigError, match="the limit n must be at least 1"):
+        _serve("m", "--limit", "body_bytes=1MiB", "--limit", "n=0")
+
+
 def test_one_model_is_served() -> None:
     with pytest.raises(ConfigError, match="serve takes one MODEL; what is 'b'"):
         _serve("a", "b")

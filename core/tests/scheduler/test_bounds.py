@@ -94,6 +94,29 @@ def test_the_queue_has_an_end() -> None:
     full.add(ask(3))
 
 
+def named(id: str, length: int) -> Request:
+    return Request(id, [1] * length, SamplingParams())
+
+
+def test_the_queue_is_bounded_in_tokens_too() -> None:
+    full = scheduler(max_waiting_tokens=10)
+    full.add(named("a", 6))
+    full.add(named("b", 4))
+    with pytest.raises(QueueFull, match=r"10 tokens wait already; with the 1 of this request .* more than 10"):
+        full.add(named("c", 1))
+    full.abort("b")
+    full.add(named("d", 4))
+    full.schedule()
+    full.add(named("e", 10))
+
+
+def test_a_request_beyond_the_tokens_that_may_wait_is_taken_if_none_waits() -> None:
+    full = scheduler(max_waiting_tokens=10)
+    full.add(named("a", 20))
+    with pytest.raises(QueueFull):
+        full.add(named("b", 1))
+
+
 def test_prompt_logprobs_need_logits_rows_that_some_shape_has() -> None:
     policy = BucketPolicy(tokens=(16,), rows=(4,), samples=(4,), blocks=(16,))
     narrow = scheduler(limits=Limits(chunk_multiple=8, buckets=policy))
@@ -118,6 +141,7 @@ def test_what_may_be_scored_is_what_the_shapes_of_prompts_have_to_spare_not_thos
         ({"tokens": 0}, "max_num_batched_tokens"),
         ({"policy": "lottery"}, "lottery"),
         ({"max_waiting": 0}, "max_waiting"),
+        ({"max_waiting_tokens": 0}, "max_waiting_tokens"),
         ({"limits": Limits(max_rows=0)}, "max_rows"),
         ({"limits": Limits(chunk_multiple=32)}, "raise --max-num-batched-tokens to at least 32"),
         ({"limits": Limits(max_volume=3)}, "less than one block"),

@@ -18,7 +18,8 @@ import uvicorn
 import uvloop
 
 from octavo.server import ServerSettings, create_app
-from octavo.server.loop import listen
+from octavo.server.limits import Limits
+from octavo.server.loop import listen, uvicorn_config
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_fake import FakeEngine
@@ -109,10 +110,7 @@ def serving(engine: FakeEngine, settings: ServerSettings) -> Iterator[Served]:
     """A running server over an engine."""
     app = create_app(engine, settings)
     listener = listen("127.0.0.1", 0)
-    config = uvicorn.Config(
-        app, loop="uvloop", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(app, settings.limits, loop="uvloop"))
 
     async def serve() -> None:
         await server.serve(sockets=[listener])
@@ -137,7 +135,7 @@ def serve_with() -> Callable[[FakeEngine, ServerSettings], AbstractContextManage
 @pytest.fixture(scope="session")
 def _server() -> Iterator[tuple[FakeEngine, Served]]:
     engine = FakeEngine()
-    with serving(engine, ServerSettings(max_body_bytes=100_000, max_prompts=5, max_sequences=12)) as served:
+    with serving(engine, ServerSettings(limits=Limits(body_bytes=100_000, prompts=5, sequences=12))) as served:
         yield engine, served
 
 

@@ -53,6 +53,7 @@ class FakeTokenizer:
     def apply_chat_template(
         self,
         messages: list[dict[str, Any]],
+        /,
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,

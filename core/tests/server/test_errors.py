@@ -117,6 +117,7 @@ ENGINE_ERRORS = [
         {},
     ),
     (QueueFull("256 requests wait"), 429, "rate_limit_error", "queue_full", {"retry-after": "1"}),
+    (QueueFull("4096 wait", retry_after=7.2), 429, "rate_limit_error", "queue_full", {"retry-after": "8"}),
     (EngineDead("gone: secret"), 503, "server_error", "engine_dead", {"retry-after": "10"}),
     (RequestFailed("secret"), 500, "server_error", "internal_error", {"x-should-retry": "false"}),
     (ZeroDivisionError("secret"), 500, "server_error", "internal_error", {"x-should-retry": "false"}),

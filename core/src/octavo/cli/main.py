@@ -12,6 +12,7 @@ from octavo import __version__, env
 from octavo.cli import artifacts, bench, platform, platforms, plugged, serve
 from octavo.cli.chat import DEFAULT_URL, chat
 from octavo.cli.compile import compile_model
+from octavo.cli.openapi import openapi
 from octavo.errors import OctavoError
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ def _chat(
 app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
 app.command("chat")(_chat)
 app.command("compile")(compile_model)
+app.command("openapi")(openapi)
 app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(platforms.app, name="platforms")

@@ -49,7 +49,6 @@ def serve(
     ] = 1,
     enable_prefix_caching: Annotated[bool, typer.Option(help="Share the cache of common prompt prefixes.")] = True,
     scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs",
-    max_waiting: Annotated[int | None, typer.Option(help="Most requests that may wait; more are answered 429.")] = None,
     threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None,
     artifacts: Annotated[
         Path | None, typer.Option(help="Folder of compiled artifacts, in place of the user's cache.")
@@ -98,8 +97,24 @@ def serve(
         bool, typer.Option("--trust-request-chat-template", help="Let requests bring chat templates of their own.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A limit on what clients may ask, such as n=16 or body_bytes=4MiB; may be given several times. "
+            "docs/limits.md lists them.",
+        ),
+    ] = None,
+    openapi: Annotated[
+        bool | None,
+        typer.Option(help="Whether /openapi.json describes the API; by default if only this machine can reach it."),
+    ] = None,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
+    # The server is imported here, so that --help does not wait for it.
+    from octavo.server.limits import Limits
+
+    limits = Limits.parse(limit or ())
     model = _model_of([model, *context.args])
     config = EngineConfig(
         model=model,
@@ -117,7 +132,8 @@ def serve(
         enable_prefix_caching=enable_prefix_caching,
         seed=seed,
         scheduling_policy=_policy(scheduling_policy),
-        max_waiting=max_waiting,
+        max_waiting=limits.queued_requests or None,
+        max_waiting_tokens=limits.queued_tokens or None,
         threads=threads,
         artifacts=artifacts,
         require_artifacts=require_artifacts,
@@ -131,6 +147,7 @@ def serve(
     from octavo.server.tables import METADATA
 
     settings = ServerSettings(
+        limits=limits,
         database=database or Database.file(data_folder() / "server.db"),
         responses_max_age=responses_max_age,
         responses_max_bytes=responses_max_bytes,
@@ -139,12 +156,12 @@ def serve(
         trust_request_chat_template=trust_request_chat_template,
     )
     Database(settings.database, METADATA).close()  # before the model is loaded: what cannot be opened shows at once
-    # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
-    from octavo.server.loop import listen
+    from octavo.server.loop import exposed, listen
     from octavo.server.loop import serve as serve_llm
     from octavo.server.parsers import check_names
+    from octavo.text.template_worker import TemplateWorker
 
     check_names(tool_parser, reasoning_parser)
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once
@@ -165,8 +182,16 @@ def serve(
     )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
-    settings = replace(settings, plugged=started.plugged)
-    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
+    settings = replace(settings, plugged=started.plugged, openapi=not exposed(listener) if openapi is None else openapi)
+    templates = TemplateWorker(seconds=limits.template_seconds, memory_bytes=limits.template_memory)
+    tokenizer = started.tokenizer
+    try:
+        if tokenizer.chat_template is not None:
+            templates.warm(tokenizer.chat_template)
+        tokenizer.run_template = templates.run
+        serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
+    finally:
+        templates.close()
 
 
 def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:

@@ -60,9 +60,11 @@ class RequestState:
     tokenizer: Tokenizer
     _choices: dict[int, _Choice] = field(init=False, default_factory=dict)
     _open: int = field(init=False)
+    _stops: StopStrings = field(init=False)
 
     def __post_init__(self) -> None:
         self._open = self.params.n
+        self._stops = StopStrings(self.params.stop_strings, include=self.params.include_stop_str_in_output)
 
     def update(self, event: TokenEvent) -> RequestDelta | None:
         """The delta of one event; ``None`` for a choice that a stop string has ended already."""
@@ -94,8 +96,7 @@ class RequestState:
                 skip_special_tokens=params.skip_special_tokens,
                 visible=params.visible_special_ids,
             )
-        stops = StopStrings(params.stop_strings, include=params.include_stop_str_in_output)
-        choice = self._choices[index] = _Choice(detokenizer, stops)
+        choice = self._choices[index] = _Choice(detokenizer, self._stops.again())
         return choice
 
     def _advance(self, choice: _Choice, event: TokenEvent) -> ChoiceDelta:

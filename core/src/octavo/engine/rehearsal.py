@@ -58,7 +58,8 @@ def rehearse(
     rows = min(config.max_num_seqs, 8)
     blocks = 1 + rows * peak_blocks(groups, block_size, context, config.max_num_batched_tokens)
     manager = KVManager(min(blocks, store.blocks), block_size, groups, enable_prefix_caching=False)
-    scheduler = Scheduler(replace(config, max_model_len=context, itl_target=None, max_waiting=None), manager)
+    unbounded = replace(config, max_model_len=context, itl_target=None, max_waiting=None, max_waiting_tokens=None)
+    scheduler = Scheduler(unbounded, manager)
     runner = Runner(executables, store, Batch(config.max_num_seqs, context, block_size, len(groups)), sampler)
     bounds = scheduler.bounds
     longest = min(bounds.longest, bounds.context, bounds.context_limit(1))

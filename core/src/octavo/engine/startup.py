@@ -162,6 +162,7 @@ def _assemble(
             limits=plan.limits,
             policy=config.scheduling_policy,
             max_waiting=config.max_waiting,
+            max_waiting_tokens=config.max_waiting_tokens,
             itl_target=None if config.itl_target_ms is None else config.itl_target_ms / 1e3,
         ),
         manager,

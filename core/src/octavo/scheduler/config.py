@@ -31,14 +31,17 @@ class SchedulerConfig:
     coming, the others wait."""
     max_waiting: int | None = None
     """Requests that may wait; one more is refused."""
+    max_waiting_tokens: int | None = None
+    """Tokens that the waiting requests may have together; one that would make it more is refused, unless none waits."""
     itl_target: float | None = None
     """Seconds that a step in which rows decode should not exceed: its prompt chunks are chosen by it."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
             _at_least_one(name, getattr(self, name), f" (--{name.replace('_', '-')})")
-        if self.max_waiting is not None:
-            _at_least_one("max_waiting", self.max_waiting)
+        for name in ("max_waiting", "max_waiting_tokens"):
+            if getattr(self, name) is not None:
+                _at_least_one(name, getattr(self, name))
         if self.itl_target is not None and not self.itl_target > 0:
             raise ConfigError(f"itl_target must be above 0, not {self.itl_target} (--itl-target)")
         for name in ("max_rows", "max_tokens", "max_context", "max_volume", "max_prefill_rows", "chunk_multiple"):

@@ -17,6 +17,8 @@ class WaitingQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[tuple[int, int, int], Request]] = []
         self._dead = 0
+        self.tokens = 0
+        """Of all waiting requests together."""
 
     def __len__(self) -> int:
         return len(self._heap) - self._dead
@@ -24,6 +26,7 @@ class WaitingQueue:
     def push(self, request: Request) -> None:
         """Queue a request in WAITING."""
         heappush(self._heap, (request.key, request))
+        self.tokens += len(request.tokens)
 
     def head(self) -> Request | None:
         """The request that is next, or ``None``."""
@@ -37,10 +40,13 @@ class WaitingQueue:
 
     def pop(self) -> Request:
         """Take the request that ``head`` has just shown."""
-        return heappop(self._heap)[1]
+        request = heappop(self._heap)[1]
+        self.tokens -= len(request.tokens)
+        return request
 
-    def bury(self) -> None:
-        """One of the queued requests has just left WAITING for good."""
+    def bury(self, request: Request) -> None:
+        """This queued request has just left WAITING for good."""
+        self.tokens -= len(request.tokens)
         self._dead += 1
         if self._dead * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[1].status is Status.WAITING]

@@ -15,6 +15,7 @@ from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.events import FinishReason, TokenEvent
 from octavo.scheduler.latency import LatencyRecorder
 from octavo.scheduler.metrics import SchedulerMetrics
+from octavo.scheduler.pace import AdmissionPace
 from octavo.scheduler.queue import WaitingQueue
 from octavo.scheduler.request import Request, Status, row_ids
 from octavo.scheduler.step_time import StepShape, StepTimes, shape_of
@@ -80,6 +81,7 @@ class Scheduler:
         self._arrivals = 0
         self._preemptions = 0
         self._inter_token = LatencyRecorder()
+        self._pace = AdmissionPace()
         self._token_budget = self.bounds.tokens  # of the last step
         self._ended = False  # _running holds rows that are FINISHED
         self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
@@ -95,16 +97,13 @@ class Scheduler:
         """Queue a request.
 
         Raises RequestError at once when it can never run (`Bounds.check` says when) or its id is in use,
-        and QueueFull when ``max_waiting`` requests wait already.
+        and QueueFull when as many requests or tokens wait as may.
         """
         ids = row_ids(request.id, request.params.n)
         if not self._row_ids.isdisjoint(ids):
             raise RequestError(f"request id {request.id!r} is in use by an unfinished request", param="request_id")
         self.bounds.check(request)
-        if self.config.max_waiting is not None and len(self._waiting) >= self.config.max_waiting:
-            raise QueueFull(
-                f"{len(self._waiting)} requests wait already, and at most {self.config.max_waiting} may; try later"
-            )
+        self._check_queue(request)
         request.max_length = min(request.max_length, self.bounds.context)
         request.key = (request.priority, self._arrivals, 0)
         request.kv = self.kv.sequence(request.id, request.namespace)
@@ -112,6 +111,20 @@ class Scheduler:
         self._row_ids.update(ids)
         self._families[request.id] = [request]
         self._waiting.push(request)
+
+    def _check_queue(self, request: Request) -> None:
+        waiting, most, most_tokens = self._waiting, self.config.max_waiting, self.config.max_waiting_tokens
+        if most is not None and len(waiting) >= most:
+            raise QueueFull(
+                f"{len(waiting)} requests wait already, and at most {most} may; try later",
+                retry_after=self._pace.until_half_of(len(waiting)),
+            )
+        if most_tokens is not None and waiting and waiting.tokens + request.prompt_length > most_tokens:
+            raise QueueFull(
+                f"{waiting.tokens} tokens wait already; with the {request.prompt_length} of this request they would "
+                f"be more than {most_tokens}; try later",
+                retry_after=self._pace.until_half_of(len(waiting)),
+            )
 
     def abort(self, request_id: str, index: int | None = None) -> bool:
         """End a request, or only its choice ``index``, without an event; its blocks are free at once.
@@ -303,6 +316,7 @@ class Scheduler:
             row.status = RUNNING
             if not row.preempted:
                 row.cached_tokens = cached
+                self._pace.admitted()
             insort(self._running, row, key=_key)
             self._seats += row.seats
             self._unseen.append(row)
@@ -406,6 +420,7 @@ class Scheduler:
             if token in row.stops or len(row.tokens) >= row.max_length:
                 self._conclude(row, event)
         self._inter_token.add(before, now)
+        self._pace.tick(now)
         if self._ended:
             self._settle()
         return events
@@ -474,7 +489,7 @@ class Scheduler:
             self._ended = True
             self._leave(row)
         else:
-            self._waiting.bury()
+            self._waiting.bury(row)
         family = self._families[row.root_id]
         family.remove(row)
         if not family:

@@ -12,10 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from octavo.errors import RequestError
-from octavo.server.errors import ClientGone
+from octavo.server.body_limits import check_body, check_depth
+from octavo.server.errors import LIMITS, ClientGone
 from octavo.server.fields import Unbuilt, refuse_unbuilt
+from octavo.server.limits import Limits
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_DEFAULTS = Limits()
 
 _JSON_NAMES = {
     str: "a string",
@@ -36,16 +40,19 @@ async def read_body(request: Request, model: type[ModelT], unbuilt: Mapping[str,
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         # A web page may send any other type to a server on localhost without asking it first.
-        raise HTTPException(415, f"The content type must be application/json, not {content_type or 'absent'}.")
+        raise HTTPException(415, f"The content type must be application/json, not {content_type[:100] or 'absent'}.")
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        raise HTTPException(415, f"The body must come as it is, without the content encoding {coding[:100]!r}.")
     try:
         data = await request.body()
     except ClientDisconnect as error:
         raise ClientGone from error
-    return parse(data, model, unbuilt)
+    return parse(data, model, unbuilt, request.scope[LIMITS])
 
 
-def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt]) -> ModelT:
-    """Bytes of JSON to a request model."""
+def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limits: Limits = _DEFAULTS) -> ModelT:
+    """Bytes of JSON to a request model. Raises RequestError."""
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -54,6 +61,8 @@ def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt]) -> M
         raise RequestError("The body is JSON that is nested too deeply.", code="invalid_json") from error
     if not isinstance(body, dict):
         raise RequestError(f"The body must be a JSON object, not {_json_name(body)}.", code="invalid_json")
+    check_depth(data, body, limits)
+    check_body(body, limits)
     refuse_unbuilt(body, unbuilt)
     try:
         return model.model_validate(body)
@@ -68,7 +77,7 @@ def _json_name(value: Any) -> str:
 def _request_error(error: ValidationError) -> RequestError:
     """The first thing pydantic found, in the words and codes of the OpenAI API."""
     first = error.errors(include_url=False)[0]
-    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")[:200]
     reason = first["msg"][:1].lower() + first["msg"][1:]
     if first["type"] == "missing":
         return RequestError(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, UnsetType
 
-from octavo.errors import RequestError
 from octavo.runner.plan import TokenLogprobs
 from octavo.server.backend import Choice
 from octavo.server.body import read_body
@@ -35,17 +34,10 @@ def routes(service: Service) -> APIRouter:
         body = await read_body(request, CompletionRequest, COMPLETION_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
         params = completion_params(body, service.backend.default_params)
-        settings = service.settings
-        prompts = await completion_prompts(body, service.backend.tokenizer, settings.max_prompts)
+        prompts = await completion_prompts(body, service.backend.tokenizer)
         cut = truncation(body.truncate_prompt_tokens, body.truncation_side)
         if cut is not None:
             prompts = [cut.of(prompt, service.backend.max_model_len, params.max_tokens) for prompt in prompts]
-        if len(prompts) * params.n > settings.max_sequences:
-            raise RequestError(
-                f"{len(prompts)} prompts times n={params.n} are more than the {settings.max_sequences} sequences "
-                "that one request may ask for; send several requests.",
-                param="n",
-            )
         job = service.job("cmpl", body, request_id_of(request), prompts, params)
         answer = _Answer(service, body, job, model)
         if body.stream:

@@ -8,6 +8,7 @@ that would repeat itself is a 4xx or carries ``x-should-retry: false``, and one 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,9 +24,16 @@ logger = logging.getLogger("octavo.server")
 REQUEST_ID = "octavo.request_id"
 """Key of the request's id in the ASGI scope."""
 
+LIMITS = "octavo.limits"
+"""Key of the server's `octavo.server.limits.Limits` in the ASGI scope."""
+
 
 class ClientGone(Exception):
     """The client closed its connection; there is nobody left to answer."""
+
+
+class TimeIsUp(Exception):
+    """A request has taken as long as it may."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +69,27 @@ class _Kind:
 _REQUEST_ERRORS: tuple[tuple[type[RequestError], _Kind], ...] = (
     (ModelNotFound, _Kind(404, "invalid_request_error")),
     (ObjectNotFound, _Kind(404, "invalid_request_error")),
-    (QueueFull, _Kind(429, "rate_limit_error", headers={"retry-after": "1"})),
+    (QueueFull, _Kind(429, "rate_limit_error")),
     (RequestError, _Kind(400, "invalid_request_error")),
 )
 _ENGINE_DEAD = _Kind(503, "server_error", "engine_dead", {"retry-after": "10"})
-_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 415: "unsupported_media_type"}
+_HTTP_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+}
 
 
 def failure_of(error: BaseException, request_id: str) -> Failure:
     """What to tell the client of an exception; one that nobody foresaw is logged and told in general words."""
     if isinstance(error, RequestError):
         kind = next(kind for cls, kind in _REQUEST_ERRORS if isinstance(error, cls))
-        return Failure(kind.status, str(error), kind.type, error.param, error.code or kind.code, kind.headers)
+        headers = kind.headers
+        if isinstance(error, QueueFull):
+            headers = {**headers, "retry-after": str(math.ceil(error.retry_after))}
+        return Failure(kind.status, str(error), kind.type, error.param, error.code or kind.code, headers)
     if isinstance(error, EngineDead):
         logger.error("request %s: the engine is dead: %s", request_id, error)
         message = "The engine has stopped and serves no requests; see the server's log."
@@ -81,6 +98,9 @@ def failure_of(error: BaseException, request_id: str) -> Failure:
         return Failure(
             error.status_code, str(error.detail), code=_HTTP_CODES.get(error.status_code), headers=error.headers or {}
         )
+    if isinstance(error, TimeIsUp):
+        # The same request would take as long again.
+        return Failure(504, str(error), "server_error", code="request_timeout", headers={"x-should-retry": "false"})
     # The text of any other exception may hold paths or other people's data: it goes to the log alone.
     logger.error("request %s failed", request_id, exc_info=error)
     return Failure(
@@ -99,9 +119,10 @@ def request_id_of(request: Request) -> str:
 
 async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
-        detail = f"{request.method} {request.url.path} is not a route of this server"
+        path = request.scope["path"]  # request.url would be put together from the client's Host header, and parsed
+        detail = f"{request.method} {path} is not a route of this server"
         if error.status_code == 405:
-            detail = f"{request.url.path} does not answer {request.method}"
+            detail = f"{path} does not answer {request.method}"
         error = HTTPException(error.status_code, detail, error.headers)
     return failure_of(error, request_id_of(request)).response()
 

@@ -6,17 +6,23 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import math
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from octavo.errors import ConfigError
 from octavo.server.app import create_app
 from octavo.server.backend import Backend
+from octavo.server.limits import Limits
+from octavo.server.protocol import limited_protocol
 from octavo.server.settings import ServerSettings
 
 DEFAULT_HOST = "127.0.0.1"
@@ -91,18 +97,9 @@ async def serve_async(
     llm: Backend, listener: socket.socket, settings: ServerSettings, say: Callable[[str], None] = _say
 ) -> None:
     """``serve`` on the running event loop, for callers that build the engine on it."""
+    _allow_descriptors(settings.limits.connections)
     app = create_app(llm, settings)
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="error",
-        access_log=False,  # ours has the request id
-        server_header=False,
-        timeout_graceful_shutdown=settings.drain_seconds,
-    )
+    config = uvicorn_config(app, settings.limits, timeout_graceful_shutdown=settings.drain_seconds)
     server = _Server(config, ready=lambda: _announce(listener, say))
     try:
         with _signals(server, settings, say):
@@ -111,6 +108,36 @@ async def serve_async(
         listener.close()
         await app.state.service.close()
         await llm.close()
+
+
+def uvicorn_config(app: ASGIApp, limits: Limits, **more: Any) -> uvicorn.Config:
+    """How uvicorn serves an app of ours."""
+    return uvicorn.Config(
+        app,
+        http=limited_protocol(limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,  # ours has the request id
+        server_header=False,
+        timeout_keep_alive=math.ceil(limits.idle_seconds),
+        **more,
+    )
+
+
+_SPARE_DESCRIPTORS = 256
+"""For the engine's files, pipes and sockets."""
+
+
+def _allow_descriptors(connections: int) -> None:
+    """Let the process open as many files as there may be connections, as far as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _announce(listener: socket.socket, say: Callable[[str], None]) -> None:

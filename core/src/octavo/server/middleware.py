@@ -1,7 +1,8 @@
-"""Around every request: its id, the limit on its body, the access log, and the answer of last resort."""
+"""Around every request: its id, its limits of size and time, the access log, and the answer of last resort."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -11,7 +12,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from octavo.server.errors import REQUEST_ID, failure_of
+from octavo.server.deadline import in_time
+from octavo.server.errors import LIMITS, REQUEST_ID, failure_of
+from octavo.server.limits import Limits
 from octavo.server.settings import ServerSettings
 
 access_logger = logging.getLogger("octavo.access")
@@ -19,14 +22,8 @@ access_logger = logging.getLogger("octavo.access")
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 """Ids of clients go into headers and logs, so they are short and printable."""
 
-
-def _too_large(limit: int) -> HTTPException:
-    # The rest of the body is not read, so the connection cannot be used again.
-    return HTTPException(
-        413,
-        f"The request body is larger than {limit} bytes, the limit of this server.",
-        {"connection": "close"},
-    )
+_LONGEST_LENGTH = 18
+"""Digits of a content length that is a number of bytes rather than mischief."""
 
 
 class RequestContext:
@@ -44,7 +41,8 @@ class RequestContext:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
-        scope[REQUEST_ID] = request_id
+        limits = self._settings.limits
+        scope[REQUEST_ID], scope[LIMITS] = request_id, limits
         started = time.perf_counter()
         status = 0
 
@@ -57,10 +55,10 @@ class RequestContext:
 
         try:
             length = headers.get("content-length", "")
-            limit = self._settings.max_body_bytes
-            if length.isdecimal() and int(length) > limit:
-                raise _too_large(limit)
-            await self._app(scope, _limited(receive, limit), send_with_id)
+            if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > limits.body_bytes):
+                raise _too_large(limits.body_bytes)
+            async with in_time(limits.request_seconds, scope):
+                await self._app(scope, _limited(receive, limits), send_with_id)
         except Exception as error:  # noqa: BLE001 - the last resort: the client gets an error object, the log the rest
             failure = failure_of(error, request_id)
             if status == 0:
@@ -74,17 +72,43 @@ class RequestContext:
                 )
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
-    """``receive`` that refuses a body longer than ``limit`` bytes, for bodies that do not declare their length."""
+def _too_large(limit: int) -> HTTPException:
+    # The rest of the body is not read, so the connection cannot be used again.
+    return HTTPException(
+        413,
+        f"The request body is larger than {limit} bytes, the limit of this server (body_bytes).",
+        {"connection": "close"},
+    )
+
+
+def _too_slow(limit: float) -> HTTPException:
+    return HTTPException(
+        408,
+        f"The request body did not arrive within {limit:g} s, the limit of this server (body_seconds).",
+        {"connection": "close"},
+    )
+
+
+def _limited(receive: Receive, limits: Limits) -> Receive:
+    """``receive`` that refuses a body that is longer or slower than it may be."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limits.body_seconds
     seen = 0
+    complete = False
 
     async def receive_limited() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, complete
+        if complete:  # what comes is the disconnect, at any time
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, deadline - loop.time()))
+        except asyncio.TimeoutError:  # not the builtin in Python 3.10
+            raise _too_slow(limits.body_seconds) from None
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
-            if seen > limit:
-                raise _too_large(limit)
+            complete = not message.get("more_body", False)
+            if seen > limits.body_bytes:
+                raise _too_large(limits.body_bytes)
         return message
 
     return receive_limited

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -29,6 +30,8 @@ _REWRITTEN = ("refusal", "tool_calls", "function_call", "tool_call_id")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Kinds of content parts that are text, with the key that holds it."""
 
+_TEMPLATE_THREADS = ThreadPoolExecutor(8, thread_name_prefix="octavo-template")
+
 INLINE_CHARACTERS = 4096
 """A longer text is tokenised in a thread: at about a million characters a second the event loop would stall
 for longer than a decode step takes."""
@@ -36,6 +39,11 @@ for longer than a decode step takes."""
 
 async def _off_loop(characters: int, work: Callable[[], T]) -> T:
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
+
+
+async def _in_template_thread(work: Callable[[], T]) -> T:
+    """However short the conversation, nobody knows how long a template takes; other threads must not wait for it."""
+    return await asyncio.get_running_loop().run_in_executor(_TEMPLATE_THREADS, work)
 
 
 async def conversation_prompt(
@@ -57,8 +65,7 @@ async def conversation_prompt(
         options["tools"] = [template_tool(tool) for tool in tools]
     if chat_template is not None:
         options["chat_template"] = chat_template
-    return await _off_loop(
-        sum(len(message["content"]) for message in plain),
+    return await _in_template_thread(
         lambda: tokenizer.apply_chat_template(
             plain,
             add_generation_prompt=add_generation_prompt,
@@ -173,7 +180,7 @@ def _prompt_error(message: str, code: str = "invalid_type") -> RequestError:
     return RequestError(message, param="prompt", code=code)
 
 
-def split_prompts(prompt: Any, limit: int) -> list[str | list[int]]:
+def split_prompts(prompt: Any) -> list[str | list[int]]:
     """The four shapes of ``prompt`` as a list of texts and token lists. Raises RequestError."""
     if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and type(prompt[0]) is int):
         prompt = [prompt]
@@ -181,8 +188,6 @@ def split_prompts(prompt: Any, limit: int) -> list[str | list[int]]:
         raise _prompt_error("'prompt' must be a string, an array of strings, or one or several arrays of token ids.")
     if not prompt:
         raise _prompt_error("'prompt' is empty.", "invalid_value")
-    if len(prompt) > limit:
-        raise _prompt_error(f"'prompt' holds {len(prompt)} prompts; at most {limit} are allowed.", "invalid_value")
     for i, one in enumerate(prompt):
         if isinstance(one, list):
             if not all(type(token) is int for token in one):
@@ -194,9 +199,9 @@ def split_prompts(prompt: Any, limit: int) -> list[str | list[int]]:
     return prompt
 
 
-async def completion_prompts(body: CompletionRequest, tokenizer: TextTokenizer, limit: int) -> list[list[int]]:
+async def completion_prompts(body: CompletionRequest, tokenizer: TextTokenizer) -> list[list[int]]:
     """The token ids of each prompt of a completions request."""
-    prompts = split_prompts(body.prompt, limit)
+    prompts = split_prompts(body.prompt)
     special = body.add_special_tokens is not False
 
     def encode() -> list[list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 
 def _as_list(value: Any) -> Any:
@@ -42,7 +42,7 @@ class SamplingFields(BaseModel):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    stop: Annotated[list[str] | None, BeforeValidator(_as_list)] = None
+    stop: Annotated[list[str] | None, BeforeValidator(_as_list, json_schema_input_type=str | list[str] | None)] = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
@@ -50,7 +50,7 @@ class SamplingFields(BaseModel):
     include_stop_str_in_output: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    priority: int | None = None
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     """Lower runs earlier."""
     cache_salt: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")] | None = None
     """Requests share cached prefixes only with requests of the same salt."""
@@ -95,10 +95,18 @@ class ChatCompletionRequest(SamplingFields):
     parallel_tool_calls: bool | None = None
 
 
+_TEXT = {"type": "string", "minLength": 1}
+_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPT = {
+    "title": "Prompt",
+    "anyOf": [_TEXT, _TOKENS, *({"type": "array", "items": one, "minItems": 1} for one in (_TEXT, _TOKENS))],
+}
+
+
 class CompletionRequest(SamplingFields):
     """POST /v1/completions. ``prompt`` is one of four shapes, told apart in ``prompts.py``."""
 
-    prompt: Any
+    prompt: Annotated[Any, WithJsonSchema(_PROMPT)]
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool | None = None

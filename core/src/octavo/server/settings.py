@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
 from octavo.server.database import IN_MEMORY
-
-DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
+from octavo.server.limits import Limits
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """Limits and habits of the HTTP server. Raises ConfigError for a value that cannot work."""
 
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    """A larger request body is refused with 413 before it is parsed."""
-    max_prompts: int = 1024
-    """Prompts in one completions request."""
-    max_sequences: int = 2048
-    """Prompts times ``n`` in one completions request: what one request may occupy of the engine."""
+    limits: Limits = field(default_factory=Limits)
+    """What clients may ask for."""
+    openapi: bool = False
+    """Whether ``/openapi.json`` describes the API to anyone who asks."""
     access_log: bool = True
     """One line per request on the logger ``octavo.access``."""
     quiet_paths: frozenset[str] = frozenset({"/health"})
@@ -45,9 +42,8 @@ class ServerSettings:
     """Whether a request may bring a chat template of its own."""
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_prompts", "max_sequences", "responses_max_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.responses_max_bytes < 1:
+            raise ConfigError(f"responses_max_bytes must be at least 1, not {self.responses_max_bytes}")
         if not self.responses_max_age > 0:
             raise ConfigError(
                 f"responses_max_age must be more than 0 days, not {self.responses_max_age} (--responses-max-age)"

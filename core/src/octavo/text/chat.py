@@ -6,7 +6,7 @@ The text is what transformers' `apply_chat_template` makes of the same messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError
@@ -15,6 +15,9 @@ from octavo.errors import ConfigError, RequestError
 from octavo.text.template_sandbox import MAX_RENDERED, Refusal, compile_template
 
 Message: TypeAlias = Mapping[str, Any]
+
+RunTemplate: TypeAlias = Callable[[str, Mapping[str, Any]], str]
+"""Runs a template's source with its variables, which are JSON values; `run_template`, or elsewhere the same."""
 
 # What the code of a template may raise besides TemplateError: it adds, indexes and divides whatever the messages hold.
 _TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -33,6 +36,8 @@ _DEEPEST = 64  # levels of nesting in a message or tool; JSON schemas of real to
 def render(
     template: str,
     messages: Sequence[Message],
+    run: RunTemplate | None = None,
+    /,
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
@@ -45,7 +50,8 @@ def render(
     parts, which are joined by line breaks (as vLLM and llama.cpp do). Keys whose value is None are left out, as
     templates ask ``is defined``. ``add_generation_prompt`` adds what begins the assistant's turn;
     ``continue_final_message`` instead leaves the last message open, for the model to go on with. ``tools``: function
-    schemas as OpenAI sends them. ``variables`` are visible to the template by name, ``bos_token`` above all.
+    schemas as OpenAI sends them. ``variables`` are visible to the template by name, ``bos_token`` above all. ``run``:
+    where the template runs; in this process by default.
 
     Raises RequestError: param "messages" if they are malformed, or if the template refuses them, fails on them, or
     makes more than 8 Mi characters of them; "tools" or "chat_template_kwargs" for values that are not JSON.
@@ -58,13 +64,9 @@ def render(
         )
     conversation = [_message(message, at) for at, message in enumerate(_listed(messages))]
     final = _mark_final(conversation) if continue_final_message else ""
-    text = _run(
-        _compiled(template),
-        messages=conversation,
-        tools=_tools(tools),
-        add_generation_prompt=add_generation_prompt,
-        **{"documents": None, **_plain(variables, "chat_template_kwargs")},
-    )
+    own = {"messages": conversation, "tools": _tools(tools), "add_generation_prompt": add_generation_prompt}
+    given = _plain(variables, "chat_template_kwargs")
+    text = (run or run_template)(template, {"documents": None, **given, **own})
     return _cut_at_mark(text, final) if continue_final_message else text
 
 
@@ -87,10 +89,12 @@ def _compiled(template: str) -> Template:
         ) from error
 
 
-def _run(template: Template, **variables: Any) -> str:
+def run_template(source: str, variables: Mapping[str, Any]) -> str:
+    """What a template makes of its variables. Raises RequestError where it fails, refuses, or makes too much."""
+    template = _compiled(source)
     chunks, size = [], 0
     try:
-        for chunk in template.generate(**variables):
+        for chunk in template.generate(variables):
             chunks.append(chunk)
             size += len(chunk)
             if size > MAX_RENDERED:

@@ -49,6 +49,12 @@ class StopStrings:
         self._held = ""
         self._matched: str | None = None
 
+    def again(self) -> StopStrings:
+        """A watch for the same stops over another text. What was built for them is shared."""
+        other = StopStrings((), include=self._include)
+        other._root = other._state = self._root
+        return other
+
     def push(self, text: str) -> tuple[str, str | None]:
         """More text; returns what is safe to show now, and the stop string that ended it, if one has.
 

@@ -2,9 +2,10 @@
 
 A template comes with the checkpoint, from whoever made it. The sandbox keeps it from Python (no attribute that leads to
 code, no change of the values it is given), and bounds what it can make: `range` (100 000, by jinja2), repetition and
-powers (here), the rendered text (`octavo.text.chat`). Not bounded: CPU time (nested loops may run for long), and memory
-taken inside one expression in other ways (doubling a string with "~" in a loop, a huge width in a format string). Treat
-a template like the weights it came with: from a source you trust.
+powers (here), the rendered text (`octavo.text.chat`). Not bounded here: CPU time (nested loops may run for long), and
+memory taken inside one expression in other ways (doubling a string with "~" in a loop, a huge width in a format
+string). A server runs templates in a process that bounds both (`octavo.text.template_worker`); elsewhere treat a
+template like the weights it came with: from a source you trust.
 """
 
 from __future__ import annotations

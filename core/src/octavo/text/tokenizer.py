@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import CheckpointError, RequestError
-from octavo.text.chat import Message, check_template, render
+from octavo.text.chat import Message, RunTemplate, check_template, render, run_template
 from octavo.text.pieces import TOKEN_IDS, Pieces
 from octavo.text.quiet import quiet_transformers
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """Wraps one fast tokenizer of transformers. Immutable; may be used by several threads.
+    """Wraps one fast tokenizer of transformers. May be used by several threads.
 
     Special tokens written out in a text ("<|im_end|>") become those tokens, as in transformers: whoever puts together a
     prompt from parts that others wrote has to take them out of those parts.
@@ -44,6 +44,8 @@ class Tokenizer:
         self._templates = {"default": chat_template} if chat_template is not None else _templates(hf.chat_template)
         # bos_token, eos_token, … as text: every chat template may use them.
         self._token_names = {name: str(token) for name, token in hf.special_tokens_map.items() if _is_token(token)}
+        self.run_template: RunTemplate = run_template
+        """Where chat templates run: in this process, unless whoever owns the tokenizer sets another place."""
         start = self._backend.encode("", add_special_tokens=True).ids
         self._adds_bos = self.bos_token_id is not None and start[:1] == [self.bos_token_id]
 
@@ -90,6 +92,7 @@ class Tokenizer:
     def apply_chat_template(
         self,
         messages: Sequence[Message],
+        /,
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -115,7 +118,7 @@ class Tokenizer:
             ids.insert(0, self.bos_token_id)
         return ids
 
-    def render_chat(self, messages: Sequence[Message], **options: Any) -> str:
+    def render_chat(self, messages: Sequence[Message], /, **options: Any) -> str:
         """The text of a conversation, special tokens written out; the options of `apply_chat_template`, and
         ``chat_template`` in place of the model's.
         """
@@ -127,7 +130,7 @@ class Tokenizer:
                 "a prompt to the completions endpoint",
                 param="messages",
             )
-        return render(template, messages, **{**self._token_names, **options})
+        return render(template, messages, self.run_template, **{**self._token_names, **options})
 
 
 def load_tokenizer(path: Path, *, chat_template: str | None = None) -> Tokenizer:

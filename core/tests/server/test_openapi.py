@@ -1,0 +1,97 @@
+"""The OpenAPI document: every route is in it, it is well formed, and it is served only where that is wanted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from server.limited_server import serving
+from server_fake import FakeEngine
+from typer.testing import CliRunner
+
+from octavo.cli.main import app as command
+from octavo.server import ServerSettings, create_app
+from octavo.server.limits import Limits
+from octavo.server.openapi import PATH, ROUTES, Route, document
+
+UNDESCRIBED: frozenset[str] = frozenset()
+"""Paths that are no API: pages for people."""
+
+
+def all_routes(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Method and path of every route, also of routers that FastAPI keeps apart."""
+    for route in routes:
+        if hasattr(route, "path") and getattr(route, "methods", None):
+            yield from ((method, route.path) for method in route.methods if method != "HEAD")
+        inner = getattr(route, "original_router", route)
+        yield from all_routes(getattr(inner, "routes", ()))
+
+
+def test_every_route_is_described() -> None:
+    app = create_app(FakeEngine(), ServerSettings(openapi=True))
+    there = {(method, path) for method, path in all_routes(app.routes) if path not in UNDESCRIBED}
+    assert there == {(route.method, route.path) for route in ROUTES}
+
+
+def test_a_route_that_is_not_described_is_noticed() -> None:
+    app = create_app(FakeEngine(), ServerSettings(openapi=True))
+    app.add_api_route("/v1/forgotten", lambda: None)
+    assert ("GET", "/v1/forgotten") in set(all_routes(app.routes))
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "$ref":
+                yield inner
+            else:
+                yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def test_every_schema_is_one_and_every_reference_leads_somewhere() -> None:
+    whole = document()
+    for schema in whole["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    for reference in set(references(whole)):
+        found: Any = whole
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+        assert found
+    operations = [operation["operationId"] for path in whole["paths"].values() for operation in path.values()]
+    assert len(set(operations)) == len(operations) == len(ROUTES)
+
+
+def test_what_a_request_may_hold_is_what_is_accepted() -> None:
+    whole = document()
+    for name, value in (("prompt", [[1, 2]]), ("prompt", ["a"]), ("prompt", "a"), ("stop", "x"), ("stop", None)):
+        schema = whole["components"]["schemas"]["CompletionRequest"]["properties"][name]
+        jsonschema.validate(value, schema)
+
+
+def test_names_that_collide_are_refused() -> None:
+    import msgspec
+    from pydantic import BaseModel
+
+    body = type("Twin", (BaseModel,), {})
+    reply = msgspec.defstruct("Twin", [("x", int)])
+    with pytest.raises(ValueError, match="Twin"):
+        document([Route("POST", "/x", "x", body, reply)])
+
+
+def test_the_document_is_served_where_the_operator_wants_it() -> None:
+    with serving(FakeEngine(), Limits(), openapi=True) as served:
+        assert served.request("GET", PATH).json == json.loads(json.dumps(document()))
+    with serving(FakeEngine(), Limits()) as served:
+        assert served.request("GET", PATH).status == 404
+
+
+def test_the_command_prints_it() -> None:
+    result = CliRunner().invoke(command, ["openapi"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == json.loads(json.dumps(document()))
