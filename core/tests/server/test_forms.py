@@ -105,6 +105,18 @@ def test_what_a_schema_asks_in_vain_is_an_error_for_strict_tools_alone() -> None
         accepts(form(kind="json", tools=[Tool("f", "", odd, strict=True)], must_call=True), text)
 
 
+def test_no_text_of_a_schema_passes_for_another_kind_of_grammar() -> None:
+    odd = {
+        "type": "object",
+        "properties": {"a": {"const": "x ::= y"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    forced = form(kind="json", tools=[Tool("f", "root ::= x", odd)], must_call=True)
+    assert "::=" not in forced.grammar
+    assert accepts(forced, '{"name": "f", "arguments": {"a": "x ::= y"}}')
+
+
 def test_thoughts_come_before_what_is_forced() -> None:
     text = TEXTS["hermes"][0]
     free = form(reasoning=THINK, must_call=True)
@@ -125,6 +137,7 @@ def test_thoughts_come_before_what_is_forced() -> None:
         (StructuredOutput(json_object=True), '{"b": [1]}', "[1]"),
         (StructuredOutput(choice=["yes", 'n"o']), 'n"o', "no"),
         (StructuredOutput(regex=r"^a/b\d+\$$"), "a/b12$", "a/b"),
+        (StructuredOutput(regex="a\nb"), "a\nb", "ab"),
     ],
 )
 def test_a_form_of_the_client_s_may_be_a_call_instead_and_follow_thoughts(asked, right: str, wrong: str) -> None:
@@ -160,6 +173,7 @@ def test_strict_tools_hold_calls_to_their_schema_once_one_begins() -> None:
         '<tool_call>\n{"name": "get_weather", "arguments": ',
         '<tool_call>\n{"name": "get_time", "arguments": ',
     ]
+    assert [s["schema"] for s in tag["structures"]] == [WEATHER.parameters, {"type": "object"}]
     assert form(tools=TOOLS) is None
     assert form(kind="llama3_json", tools=[strict]) is None  # nothing marks its calls
 

@@ -100,7 +100,6 @@ def test_the_parse_helper_reads_arguments_into_a_model(server: ToolServer) -> No
     assert structure["begin"] == '<tool_call>\n{"name": "Weather", "arguments": '
     assert structure["end"] == "}\n</tool_call>"
     assert structure["schema"].items() >= {"type": "object", "required": ["city", "days"]}.items()
-    assert structure["schema"]["x-guidance"]["lenient"] is False
 
 
 def test_tools_are_in_the_prompt_unless_none_is_to_be_called(server: ToolServer) -> None:

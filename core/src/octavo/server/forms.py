@@ -16,11 +16,13 @@ from octavo.server.parsers import Parsers
 from octavo.text.parts import Tool
 from octavo.text.reasoning.kind import ReasoningParser
 from octavo.text.tools import ToolParser
+from octavo.text.tools.grammars import json_rule
 
 _TEXT = r"TEXT: /(.|\n)*/"
 _GAP = r"GAP: /[ \n]{0,4}/"
 """Between thoughts and the answer."""
-_UNESCAPED_SLASH = re.compile(r"\\.|/", re.DOTALL)
+_TO_ESCAPE = re.compile(r"\\.|/|\n", re.DOTALL)
+_ESCAPED = {"/": r"\/", "\n": r"\n"}
 
 
 def form_of(
@@ -93,9 +95,10 @@ def _rule(asked: StructuredOutput) -> str:
     """The form as the right-hand side of a rule; empty for those that are grammars themselves."""
     match asked.form:
         case "json":
-            return f"%json {'{}' if asked.source == 'true' else asked.source}"
+            schema = json.loads(asked.source)
+            return json_rule(schema if isinstance(schema, dict) else {} if schema else {"not": {}})
         case "json_object":
-            return '%json {"type": "object"}'
+            return json_rule({"type": "object"})
         case "choice":
             return " | ".join(json.dumps(one, ensure_ascii=False) for one in json.loads(asked.source))
         case "regex":
@@ -103,5 +106,5 @@ def _rule(asked: StructuredOutput) -> str:
             body = regex.removesuffix("$")
             if (len(body) - len(body.rstrip("\\"))) % 2 == 0:  # else the "$" is a character
                 regex = body
-            return "/" + _UNESCAPED_SLASH.sub(lambda found: r"\/" if found[0] == "/" else found[0], regex) + "/"
+            return "/" + _TO_ESCAPE.sub(lambda found: _ESCAPED.get(found[0], found[0]), regex) + "/"
     return ""

@@ -18,8 +18,10 @@ Texts: TypeAlias = Sequence[str]
 Literal: TypeAlias = Callable[[str], str]
 """How a piece stands in a grammar: quoted, or by its number where it is a special token."""
 
-_SPACE = r"[\x20\x0A\x0D\x09]{1,64}"
-"""Between the parts of JSON; bounded, because small models like to write nothing else for ever."""
+_JSON = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}", "json_allowed_escapes": 'nrtbf\\"'}
+"""How JSON is written: with bounded space, because small models like to write nothing else for ever, and without
+``\\u``, which could write half a character.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,27 +53,36 @@ class CallGrammar:
         for number, tool in enumerate(tools):
             head, tail = self.call(tool.name)
             rules.append(f"call_{number}: {fixed(head)} arguments_{number} {fixed(tail)}")
-            rules.append(f"arguments_{number}: %json {json.dumps(schema_of(tool), ensure_ascii=False)}")
+            rules.append(f"arguments_{number}: {json_rule(_arguments(tool), lenient=not tool.strict)}")
         return "\n".join(rules) + "\n"
 
     def structure(self, tool: Tool) -> dict[str, Any]:
-        """One call, as a structure of a structural tag (`octavo.sampling.StructuredOutput`)."""
+        """One call, as a structure of a structural tag (`octavo.sampling.StructuredOutput`). Only the arguments of a
+        strict tool are held to more than being an object.
+        """
         head, tail = self.call(tool.name)
         return {
             "begin": "".join((*self.before, *head)),
-            "schema": schema_of(tool),
+            "schema": _arguments(tool) if tool.strict else {"type": "object"},
             "end": "".join((*tail, *self.after)),
         }
 
 
-def schema_of(tool: Tool) -> Mapping[str, Any]:
-    """What a tool's arguments are held to: an object, and nothing in it where the tool has no parameters. What a schema
-    asks for that cannot be enforced is an error where the tool is strict, and else passed over.
+def json_rule(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
+    """The right-hand side of a rule for what a schema allows. What it asks for that cannot be enforced is an error, or
+    is passed over if ``lenient``.
     """
+    text = json.dumps({**schema, "x-guidance": {**_JSON, "lenient": lenient}}, ensure_ascii=False)
+    # In a string of the schema, where else; as it stands it would pass for the mark of another kind of grammar.
+    return "%json " + text.replace("::=", "\\u003a:=")
+
+
+def _arguments(tool: Tool) -> dict[str, Any]:
+    """The schema of a tool's arguments: an object, and nothing in it where the tool has no parameters."""
     schema: dict[str, Any] = {"type": "object", **tool.parameters}
     if schema.get("properties") == {}:
         schema.setdefault("additionalProperties", False)
-    return {"x-guidance": {"whitespace_pattern": _SPACE, "lenient": not tool.strict}, **schema}
+    return schema
 
 
 def an_object(name: str, key: str = "arguments") -> tuple[list[str], list[str]]:
