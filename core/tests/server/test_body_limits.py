@@ -14,8 +14,8 @@ from octavo.server.body_limits import depth_exceeds
 from octavo.server.limits import Limits
 
 LIMITS = Limits(
-    json_depth=8, items=10, prompts=3, sequences=6, n=4, best_of=3, logprobs=2, logit_bias=2, stop_strings=2,
-    bad_words=2, word_characters=5, token_ids=3, tools=2, schema_bytes=100, schema_depth=4,
+    json_depth=8, json_containers=40, items=10, prompts=3, sequences=6, n=4, best_of=3, logprobs=2, logit_bias=2,
+    stop_strings=2, bad_words=2, word_characters=5, token_ids=3, tools=2, schema_bytes=100, schema_depth=4,
 )  # fmt: skip
 
 
@@ -34,6 +34,8 @@ def nested(depth: int) -> Any:
 
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("json_depth", "", {"x": nested(7)}, {"x": nested(8)}),
+    ("json_containers", "", {"x": [[[]] * 9] * 3, "y": '\\"[{\\\\' * 50}, {"x": [[[]] * 9] * 4}),
+    ("items", "", dict.fromkeys("abcdefghi", 1), dict.fromkeys("abcdefghij", 1)),
     ("items", "x", {"x": [1] * 10}, {"x": [1] * 11}),
     ("items", "x", {"x": dict.fromkeys("abcdefghij", 1)}, {"x": dict.fromkeys("abcdefghijk", 1)}),
     ("items", "input", {"input": [{}] * 10}, {"input": [{}] * 11}),

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from octavo.errors import RequestError
-from octavo.server.body_limits import check_body, check_depth
+from octavo.server.body_limits import check_body, check_depth, check_size
 from octavo.server.errors import LIMITS, ClientGone
 from octavo.server.fields import Unbuilt, refuse_unbuilt
 from octavo.server.limits import Limits
@@ -53,6 +53,7 @@ async def read_body(request: Request, model: type[ModelT], unbuilt: Mapping[str,
 
 def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limits: Limits = _DEFAULTS) -> ModelT:
     """Bytes of JSON to a request model. Raises RequestError."""
+    check_size(data, limits)
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -61,8 +62,8 @@ def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limi
         raise RequestError("The body is JSON that is nested too deeply.", code="invalid_json") from error
     if not isinstance(body, dict):
         raise RequestError(f"The body must be a JSON object, not {_json_name(body)}.", code="invalid_json")
-    check_depth(data, body, limits)
     check_body(body, limits)
+    check_depth(data, body, limits)
     refuse_unbuilt(body, unbuilt)
     try:
         return model.model_validate(body)

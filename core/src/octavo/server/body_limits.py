@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import msgspec
+import numpy as np
 
 from octavo.errors import RequestError
 from octavo.server.limits import Limits
@@ -42,8 +43,42 @@ _SCHEMAS: Mapping[str, type | tuple[type, ...]] = {
 """Fields that hold something to be compiled, and the values that do; what else such a field holds is small."""
 
 
+def check_size(data: bytes, limits: Limits) -> None:
+    """Raise RequestError for JSON of so many parts that it would take many times its bytes in memory."""
+    if _containers(data) <= limits.json_containers:
+        return
+    count = _containers_outside_strings(data)
+    if count > limits.json_containers:
+        raise RequestError(
+            f"The body has {count} arrays and objects; this server takes at most {limits.json_containers} "
+            "(json_containers). Send several requests.",
+            code="limit_exceeded",
+        )
+
+
+def _containers(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
+
+
+_NO_MARK = bytes(byte for byte in range(256) if byte not in b'[{"')
+
+
+def _containers_outside_strings(data: bytes) -> int:
+    """As `_containers`, but of the JSON rather than of the texts in it: a prompt may be full of brackets."""
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    marks = np.frombuffer(plain.translate(None, _NO_MARK), np.uint8)
+    quotes = marks == ord('"')
+    outside = np.cumsum(quotes, dtype=np.int32) % 2 == 0
+    return int(np.count_nonzero(outside & ~quotes))
+
+
 def check_body(body: Mapping[str, Any], limits: Limits) -> None:
     """Raise RequestError for the first field of ``body`` that is beyond a limit."""
+    if len(body) > limits.items:
+        raise RequestError(
+            f"The body has {len(body)} fields; this server takes at most {limits.items} (items). Send fewer.",
+            code="limit_exceeded",
+        )
     for name, limit in _NUMBERS.items():
         value = body.get(name)
         if type(value) is int and value > getattr(limits, limit):
@@ -52,9 +87,7 @@ def check_body(body: Mapping[str, Any], limits: Limits) -> None:
         if isinstance(value, (list, dict)):
             _check_count(name, value, body, limits)
     for name in body.keys() & _WORDS.keys():
-        for word in _each(body[name]):
-            if isinstance(word, str) and len(word) > limits.word_characters:
-                _refuse(name, f"has a string of {len(word)} characters", limits, "word_characters", "a shorter one")
+        _check_words(name, body[name], limits)
     for name in body.keys() & _SCHEMAS.keys():
         if isinstance(body[name], _SCHEMAS[name]):
             _check_schema(name, body[name], limits)
@@ -78,7 +111,7 @@ def _check_count(name: str, value: Any, body: Mapping[str, Any], limits: Limits)
 def check_depth(data: bytes, body: Any, limits: Limits) -> None:
     """Raise RequestError if ``body``, parsed from ``data``, is nested too deeply."""
     # There are no more levels than brackets, and few bodies have that many.
-    if data.count(b"[") + data.count(b"{") > limits.json_depth and depth_exceeds(body, limits.json_depth):
+    if _containers(data) > limits.json_depth and depth_exceeds(body, limits.json_depth):
         raise RequestError(
             f"The body is JSON nested more than {limits.json_depth} levels deep, the limit of this server "
             "(json_depth); send a flatter one.",
@@ -111,6 +144,12 @@ def _check_prompts(name: str, prompts: list[Any], body: Mapping[str, Any], limit
         if type(times) is int and len(prompts) * times > limits.sequences:
             what = f"times {len(prompts)} prompts makes {len(prompts) * times} sequences"
             _refuse(factor, what, limits, "sequences", "several requests")
+
+
+def _check_words(name: str, words: Any, limits: Limits) -> None:
+    longest = max((len(word) for word in _each(words) if isinstance(word, str)), default=0)
+    if longest > limits.word_characters:
+        _refuse(name, f"has a string of {longest} characters", limits, "word_characters", "a shorter one")
 
 
 def _check_schema(name: str, value: Any, limits: Limits) -> None:

@@ -163,7 +163,7 @@ def _operation(route: Route, of: Mapping[Any, Any]) -> dict[str, Any]:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     content: dict[str, Any] = {route.media_type: {"schema": of[route.reply] if route.reply is not None else {}}}
     if route.events is not None:
-        content[_EVENTS] = {"schema": _event(of[route.events])}
+        content[_EVENTS] = {"schema": _event({"anyOf": [of[route.events], of[ErrorReply]]})}
     answers: dict[str, Any] = {str(route.status): {"description": "Done.", "headers": _headers(), "content": content}}
     answers.update(
         (str(status), {"$ref": f"#/components/responses/{_answer_name(status)}"}) for status in route.statuses
@@ -175,11 +175,15 @@ def _operation(route: Route, of: Mapping[Any, Any]) -> dict[str, Any]:
 def _event(data: Any) -> dict[str, Any]:
     return {
         "type": "object",
-        "description": "One server-sent event, if `stream` is true. Its data may also be an ErrorReply, and in the end "
-        "[DONE].",
+        "description": "One server-sent event, if `stream` is true.",
         "properties": {
             "event": {"type": "string"},
-            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
+            "data": {
+                "anyOf": [
+                    {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
+                    {"const": "[DONE]"},
+                ]
+            },
         },
         "required": ["data"],
     }
