@@ -19,7 +19,9 @@
     │   └── QueueFull               the server has no room for one more request
     └── EngineError                 the engine itself failed
         ├── RequestFailed           an exception ended one request
-        └── EngineDead              the engine loop stopped; nothing is served any more
+        ├── EngineDead              the engine loop stopped; nothing is served any more
+        └── WorkerFailed            a process that does risky work for a request failed at it
+            └── WorkerTimeout       it took too long and was killed
 
 A message names the thing, its value, the limit and the cure:
 ``block_size 48 is not supported by cpu; choose 16, 32 or 64 (--block-size)``.
@@ -140,3 +142,11 @@ class RequestFailed(EngineError):
 
 class EngineDead(EngineError):
     """The engine loop has stopped; no request can be served by this engine any more."""
+
+
+class WorkerFailed(EngineError):
+    """Work in a killable process failed: its code raised, it took more memory than it may, or it died."""
+
+
+class WorkerTimeout(WorkerFailed):
+    """Work in a killable process took longer than it may; the process was killed."""
