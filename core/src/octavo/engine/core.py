@@ -79,6 +79,7 @@ class EngineCore:
         if self._closed:
             raise EngineDead("the engine was closed")
         assert params.structured is None or constraint is not None, "structured output was not compiled"
+        assert len(params.bad_word_ids) == len(tuple(params.bad_words or ())), "bad words were not tokenised"
         self._check(prompt, params)
         seed = params.seed
         if seed is None:
@@ -94,7 +95,6 @@ class EngineCore:
             raise RequestError(
                 f"the prompt has token id {wrong}; ids go from 0 to {self._vocab_size - 1}", param="prompt"
             )
-        assert len(params.bad_word_ids) == len(tuple(params.bad_words or ())), "bad_words were not tokenised"
         fields: tuple[tuple[str, Iterable[int]], ...] = (
             ("logit_bias", params.logit_bias or ()),
             ("stop_token_ids", params.stop_ids),
