@@ -14,7 +14,8 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from octavo.text.grammar import first_line
-from octavo.text.grammar_source import BadForm, ll_grammar
+from octavo.text.grammar_schema import BadForm
+from octavo.text.grammar_source import ll_grammar
 from octavo.text.grammar_tokens import Vocabulary, ll_tokenizer
 
 _LEXER_STATES = 50_000

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
+from octavo.text.grammar_schema import BadForm, exact
+
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 _SPACE = r"[\x20\x0A\x0D\x09]{1,64}"
 """Between the parts of JSON. Bounded, because small models like to write nothing else for ever."""
+_ESCAPES = 'nrtbf\\"'
+"""After a backslash in a string. Not u: it could write a key that is excluded as it stands, or half a character."""
 _DEFAULTS: JsonCompileOptions = {"whitespace_pattern": _SPACE}
-_STRICT: JsonCompileOptions = {"lenient": False, "coerce_one_of": False}
+_STRICT: JsonCompileOptions = {"lenient": False, "coerce_one_of": False, "json_allowed_escapes": _ESCAPES}
 """Whatever the schema says of itself: what cannot be enforced is refused."""
 _TEMPERATURE = re.compile(r"^\s*[?!]?\w+\s*\[[^\]]*\btemperature\s*=", re.MULTILINE)
 _TAG_KEYS = {"type", "structures", "triggers"}
 _STRUCTURE_KEYS = {"begin", "schema", "end"}
-
-
-class BadForm(ValueError):
-    """A form that cannot be honoured; the message says why."""
 
 
 def ll_grammar(form: str, source: str, special: Mapping[str, int]) -> str:
@@ -51,7 +51,8 @@ def ll_grammar(form: str, source: str, special: Mapping[str, int]) -> str:
 
 
 def _json_grammar(schema: str) -> str:
-    return LLMatcher.grammar_from_json_schema(schema, defaults=_DEFAULTS, overrides=_STRICT)
+    enforced = json.dumps(exact(json.loads(schema)), ensure_ascii=False)
+    return LLMatcher.grammar_from_json_schema(enforced, defaults=_DEFAULTS, overrides=_STRICT)
 
 
 def _unanchored(regex: str) -> str:
@@ -95,8 +96,11 @@ def _tags(asked: Any, special: Mapping[str, int]) -> str:
         trigger = next((trigger for trigger in triggers if trigger and begin.startswith(trigger)), None)
         if trigger is None:
             raise BadForm(f"a structure begins with {begin!r:.60}, and no trigger does")
-        schema = json.dumps(structure.get("schema", True), ensure_ascii=False)
-        parts = (_text(begin[len(trigger) :], special), f"%json {schema}", _text(end, special))
+        schema = structure.get("schema", {})
+        if not isinstance(schema, dict):
+            raise BadForm("the schema of a structure is an object")
+        strict = json.dumps({**exact(schema), "x-guidance": {**_DEFAULTS, **_STRICT}}, ensure_ascii=False)
+        parts = (_text(begin[len(trigger) :], special), f"%json {strict}", _text(end, special))
         groups.setdefault(trigger, []).append(" ".join(filter(None, parts)))
     lines = [f"start: ({' | '.join(f'tag_{i}' for i in range(len(groups)))})* TEXT", r"TEXT: /(.|\n)*/"]
     for i, (trigger, bodies) in enumerate(groups.items()):
