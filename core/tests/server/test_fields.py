@@ -10,7 +10,6 @@ from octavo.server.schema import ChatCompletionRequest, CompletionRequest
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 ASKS = {
-    "response_format": {"type": "json_object"},
     "tools": [],
     "tool_choice": "auto",
     "functions": [{"name": "f"}],
@@ -22,8 +21,6 @@ ASKS = {
     "length_penalty": 0.5,
     "stream_interval": 4,
     "best_of": 3,
-    "allowed_token_ids": [1],
-    "bad_words": ["x"],
     "documents": [{}],
     "vllm_xargs": {"a": 1},
     "spaces_between_special_tokens": False,
@@ -47,9 +44,19 @@ def test_completions_refuse_by_name(served, engine: FakeEngine, name: str) -> No
     assert not engine.seen
 
 
-@pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice", "guided_grammar"])
-def test_a_renamed_field_tells_its_successor(served, name: str) -> None:
-    assert "structured_outputs" in served.chat(**{name: "x"}).error["message"]
+@pytest.mark.parametrize(
+    ("name", "successor"),
+    [
+        ("guided_json", "json"),
+        ("guided_regex", "regex"),
+        ("guided_choice", "choice"),
+        ("guided_grammar", "grammar"),
+        ("guided_json_object", "json_object"),
+        ("ebnf", "grammar"),
+    ],
+)
+def test_a_renamed_field_tells_its_successor(served, name: str, successor: str) -> None:
+    assert f'"structured_outputs": {{"{successor}": …}}' in served.chat(**{name: "x"}).error["message"]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,10 @@ def ll_grammar(form: str, source: str, special: Mapping[str, int]) -> str:
 
 
 def _json_grammar(schema: str) -> str:
-    enforced = json.dumps(exact(json.loads(schema)), ensure_ascii=False)
+    parsed = json.loads(schema)
+    if parsed is False:
+        raise BadForm("nothing is valid by the schema false")
+    enforced = json.dumps(exact({} if parsed is True else parsed), ensure_ascii=False)
     return LLMatcher.grammar_from_json_schema(enforced, defaults=_DEFAULTS, overrides=_STRICT)
 
 
