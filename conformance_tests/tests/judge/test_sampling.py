@@ -32,6 +32,7 @@ STEEP = np.log(np.array([4.0, 2.0, 1.0, 1.0], np.float32))
         (Draw(presence=float(np.log(2)), prompt=(1,), output=(0, 0)), [2 / 6, 2 / 6, 1 / 6, 1 / 6]),
         (Draw(frequency=float(np.log(2)), output=(0, 0)), [1 / 5, 2 / 5, 1 / 5, 1 / 5]),
         (Draw(repetition=2.0, prompt=(0,)), [2 / 6, 2 / 6, 1 / 6, 1 / 6]),
+        (Draw(allowed=(1, 3), bias=((0, 50.0),)), [0, 2 / 3, 0, 1 / 3]),
     ],
 )
 def test_probabilities_by_hand(draw: Draw, expected: list[float]) -> None:
@@ -41,8 +42,9 @@ def test_probabilities_by_hand(draw: Draw, expected: list[float]) -> None:
 def test_tokens_are_those_of_the_host_sampler() -> None:
     rng = Rng("draws")
     logits = rng.normal(4, 50).astype(np.float32)
-    kinds = (Draw(), Draw(top_k=5, temperature=0.7), Draw(top_p=0.5), Draw(repetition=1.4, prompt=(1, 2), output=(3,)))
-    draws = [replace(kinds[i % 4], row=i % 3, seed=i * 2**31 + i, sample_index=i % 5, position=i) for i in range(400)]
-    found = HostSampler().sample(logits.copy(), batch(draws)).tokens
+    kinds = (Draw(), Draw(top_k=5, temperature=0.7), Draw(top_p=0.5), Draw(repetition=1.4, prompt=(1, 2), output=(3,)),
+             Draw(allowed=(1, 31, 32, 49)))  # fmt: skip
+    draws = [replace(kinds[i % 5], row=i % 3, seed=i * 2**31 + i, sample_index=i % 5, position=i) for i in range(400)]
+    found = HostSampler().sample(logits.copy(), batch(draws, 50)).tokens
     assert np.array_equal(found, sampling.tokens(logits, draws, found))
     assert not np.array_equal(found, sampling.tokens(logits, sampling.plain(draws, position=0)))

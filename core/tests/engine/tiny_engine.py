@@ -187,7 +187,8 @@ def engine(
         executables = {bucket: TimedExecutable(inner, clock) for bucket, inner in executables.items()}
         rehearse(scheduler.times, config, groups, block_size, executables, store, None, clock)
         measured = clock
-    runner = Runner(executables, store, Batch(config.max_num_seqs, context, block_size, len(groups)))
+    batch = Batch(config.max_num_seqs, context, block_size, len(groups), vocab_size=VOCAB)
+    runner = Runner(executables, store, batch)
     core = EngineCore(
         scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed, clock=measured
     )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from octavo.platform import Samples, SamplingBatch
 from octavo.runner import HostSampler
+from octavo.runner.masks import pack
 
 Logits = npt.NDArray[np.float32]
 
@@ -36,6 +37,9 @@ class Draw:
     bias: Mapping[int, float] = field(default_factory=dict)
     prompt: Sequence[int] = ()
     output: Sequence[int] = ()
+    allowed: frozenset[int] | None = None
+    vocab: int = 0
+    """With ``allowed``."""
 
 
 def make_batch(draws: Sequence[Draw]) -> SamplingBatch:
@@ -65,7 +69,13 @@ def make_batch(draws: Sequence[Draw]) -> SamplingBatch:
             d == Draw(row=d.row, temperature=0.0, seed=d.seed, sample_index=d.sample_index, position=d.position)
             for d in draws
         ),
+        mask=_mask(draws),
     )  # fmt: skip
+
+
+def _mask(draws: Sequence[Draw]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]] | None:
+    masked = [(i, pack(d.allowed, d.vocab)) for i, d in enumerate(draws) if d.allowed is not None]
+    return (np.array([i for i, _ in masked], np.int32), np.stack([w for _, w in masked])) if masked else None
 
 
 def sample(logits: Logits, *draws: Draw) -> Samples:
@@ -77,7 +87,7 @@ def sample(logits: Logits, *draws: Draw) -> Samples:
 
 def shaped(logits: Sequence[float], draw: Draw) -> list[float]:
     """Bias and penalties, in float32 as the definition says."""
-    row = [np.float32(x) for x in logits]
+    row = [np.float32(x if draw.allowed is None or t in draw.allowed else -math.inf) for t, x in enumerate(logits)]
     for token, value in draw.bias.items():
         row[token] += np.float32(value)
     for token in {*draw.prompt, *draw.output}:

@@ -53,6 +53,8 @@ draws = st.builds(
     bias=st.dictionaries(st.integers(0, VOCAB - 1), st.sampled_from([-100.0, -INF, -1.5, 0.25, 5.0]), max_size=3),
     prompt=tokens,
     output=tokens,
+    allowed=st.one_of(st.none(), st.frozensets(st.integers(0, VOCAB - 1), min_size=4)),  # more than biases forbid
+    vocab=st.just(VOCAB),
 )
 
 

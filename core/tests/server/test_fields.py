@@ -9,15 +9,12 @@ from octavo.server.fields import CHAT_UNBUILT, COMPLETION_UNBUILT
 from octavo.server.schema import ChatCompletionRequest, CompletionRequest
 
 ASKS = {
-    "response_format": {"type": "json_object"},
     "modalities": ["text", "audio"],
     "service_tier": "flex",
     "verbosity": "low",
     "length_penalty": 0.5,
     "stream_interval": 4,
     "best_of": 3,
-    "allowed_token_ids": [1],
-    "bad_words": ["x"],
     "vllm_xargs": {"a": 1},
     "spaces_between_special_tokens": False,
 }
@@ -39,9 +36,19 @@ def test_completions_refuse_by_name(served, engine: FakeEngine, name: str) -> No
     assert not engine.seen
 
 
-@pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice", "guided_grammar"])
-def test_a_renamed_field_tells_its_successor(served, name: str) -> None:
-    assert "structured_outputs" in served.chat(**{name: "x"}).error["message"]
+@pytest.mark.parametrize(
+    ("name", "successor"),
+    [
+        ("guided_json", "json"),
+        ("guided_regex", "regex"),
+        ("guided_choice", "choice"),
+        ("guided_grammar", "grammar"),
+        ("guided_json_object", "json_object"),
+        ("ebnf", "grammar"),
+    ],
+)
+def test_a_renamed_field_tells_its_successor(served, name: str, successor: str) -> None:
+    assert f'"structured_outputs": {{"{successor}": …}}' in served.chat(**{name: "x"}).error["message"]
 
 
 @pytest.mark.parametrize(

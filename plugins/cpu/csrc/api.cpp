@@ -167,7 +167,7 @@ void* octavo_sampler_new(void* pool, const char* kernels) {
 
 void octavo_sampler_free(void* sampler) { delete static_cast<Sampler*>(sampler); }
 
-// sizes: rows, vocab, draws, biases, most. batch and samples: the arrays of SamplingBatch and Samples (sampler.h) in their order.
+// sizes: rows, vocab, draws, biases, most, masks. batch and samples: the arrays of SamplingBatch and Samples (sampler.h) in their order.
 int octavo_sample(void* sampler, const float* logits, const int* sizes, const void* const* batch, void* const* samples) {
     return guarded([&] {
         const void* const* from = batch;
@@ -176,6 +176,7 @@ int octavo_sample(void* sampler, const float* logits, const int* sizes, const vo
         SamplingBatch b{};
         b.draws = sizes[2];
         b.biases = sizes[3];
+        b.masks = sizes[5];
         for (const int32_t** array : {&b.row, &b.target}) *array = ints();
         b.temperature = floats();
         b.top_k = ints();
@@ -183,7 +184,8 @@ int octavo_sample(void* sampler, const float* logits, const int* sizes, const vo
         b.seed = static_cast<const uint64_t*>(*from++);
         for (const int32_t** array : {&b.sample_index, &b.position, &b.logprobs, &b.bias_draw, &b.bias_token}) *array = ints();
         b.bias_value = floats();
-        for (const int32_t** array : {&b.history_starts, &b.history_prompts, &b.history}) *array = ints();
+        for (const int32_t** array : {&b.history_starts, &b.history_prompts, &b.history, &b.mask_draw}) *array = ints();
+        b.mask_words = static_cast<const uint32_t*>(*from++);
         const Samples to = {sizes[4], static_cast<int32_t*>(samples[0]), static_cast<uint8_t*>(samples[1]), static_cast<float*>(samples[2]),
                             static_cast<int32_t*>(samples[3]), static_cast<int32_t*>(samples[4]), static_cast<float*>(samples[5])};
         static_cast<Sampler*>(sampler)->sample(logits, sizes[0], sizes[1], b, to);

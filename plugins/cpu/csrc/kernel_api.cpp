@@ -158,15 +158,17 @@ void octavo_kernel_weigh(const void* set, const float* logits, int64_t count, do
 }
 
 void octavo_kernel_sample(const void* set, int64_t threads, const float* logits, int64_t rows, int64_t vocab, int64_t draws, int64_t biases,
-                          int64_t most, const int32_t* row, const int32_t* target, const float* temperature, const int32_t* top_k,
+                          int64_t most, int64_t masks, const int32_t* row, const int32_t* target, const float* temperature, const int32_t* top_k,
                           const float* top_p, const float* min_p, const float* repetition, const float* presence, const float* frequency,
                           const uint64_t* seed, const int32_t* sample_index, const int32_t* position, const int32_t* logprobs,
                           const int32_t* bias_draw, const int32_t* bias_token, const float* bias_value, const int32_t* history_starts,
-                          const int32_t* history_prompts, const int32_t* history, int32_t* tokens, uint8_t* failed, float* token_logprobs,
-                          int32_t* ranks, int32_t* top_ids, float* top_logprobs, uint8_t* wrong) {
-    const SamplingBatch batch = {int(draws), int(biases), row,        target,     temperature,    top_k,           top_p,
+                          const int32_t* history_prompts, const int32_t* history, const int32_t* mask_draw, const uint32_t* mask_words,
+                          int32_t* tokens, uint8_t* failed, float* token_logprobs, int32_t* ranks, int32_t* top_ids, float* top_logprobs,
+                          uint8_t* wrong) {
+    const SamplingBatch batch = {int(draws), int(biases), int(masks), row,        target,         temperature,     top_k,   top_p,
                                  min_p,      repetition,  presence,   frequency,  seed,           sample_index,    position,
-                                 logprobs,   bias_draw,   bias_token, bias_value, history_starts, history_prompts, history};
+                                 logprobs,   bias_draw,   bias_token, bias_value, history_starts, history_prompts, history, mask_draw,
+                                 mask_words};
     try {
         Sampler sampler(std::make_shared<Pool>(int(threads), std::vector<int>()), &set_of(set));
         sampler.sample(logits, int(rows), int(vocab), batch, {int(most), tokens, failed, token_logprobs, ranks, top_ids, top_logprobs});

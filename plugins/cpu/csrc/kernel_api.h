@@ -66,12 +66,13 @@ void octavo_kernel_weigh(const void* set, const float* logits, int64_t count, do
 // The whole sampler, on threads of its own; the arrays are those of SamplingBatch and Samples (sampler.h) in their order. `wrong` becomes 1
 // where the batch names what there is not, else 0.
 void octavo_kernel_sample(const void* set, int64_t threads, const float* logits, int64_t rows, int64_t vocab, int64_t draws, int64_t biases,
-                          int64_t most, const int32_t* row, const int32_t* target, const float* temperature, const int32_t* top_k,
+                          int64_t most, int64_t masks, const int32_t* row, const int32_t* target, const float* temperature, const int32_t* top_k,
                           const float* top_p, const float* min_p, const float* repetition, const float* presence, const float* frequency,
                           const uint64_t* seed, const int32_t* sample_index, const int32_t* position, const int32_t* logprobs,
                           const int32_t* bias_draw, const int32_t* bias_token, const float* bias_value, const int32_t* history_starts,
-                          const int32_t* history_prompts, const int32_t* history, int32_t* tokens, uint8_t* failed, float* token_logprobs,
-                          int32_t* ranks, int32_t* top_ids, float* top_logprobs, uint8_t* wrong);
+                          const int32_t* history_prompts, const int32_t* history, const int32_t* mask_draw, const uint32_t* mask_words,
+                          int32_t* tokens, uint8_t* failed, float* token_logprobs, int32_t* ranks, int32_t* top_ids, float* top_logprobs,
+                          uint8_t* wrong);
 
 // -- attention -----------------------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,17 @@ double add_up(size_t count, F&& value) {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+// Logits with -inf where the mask has a 0. Most words of a mask are all zeros or all ones.
+void mask_out(const float* logits, int vocab, const uint32_t* words, float* out) {
+    for (int first = 0; first < vocab; first += 32) {
+        const int size = std::min(32, vocab - first);
+        const uint32_t word = words[first / 32];
+        if (word == 0) std::fill_n(out + first, size, kNothing);
+        else if (word == ~uint32_t(0)) std::memcpy(out + first, logits + first, size_t(size) * sizeof(float));
+        else for (int i = 0; i < size; ++i) out[first + i] = word >> i & 1 ? logits[first + i] : kNothing;
+    }
+}
+
 bool within(const int32_t* values, size_t count, int size) {  // no early end: the compiler makes vectors of it
     uint32_t outside = 0;
     for (size_t i = 0; i < count; ++i) outside |= uint32_t(uint32_t(values[i]) >= uint32_t(size));
@@ -145,10 +156,11 @@ struct Sampler::Terms {
 Sampler::Sampler(std::shared_ptr<Pool> pool, const Kernels* kernels) : pool_(std::move(pool)), kernels_(kernels) {}
 
 void Sampler::sample(const float* logits, int rows, int vocab, const SamplingBatch& batch, const Samples& samples) {
-    const size_t draws = size_t(batch.draws), biases = size_t(batch.biases);
+    const size_t draws = size_t(batch.draws), biases = size_t(batch.biases), masks = size_t(batch.masks);
     require(batch.row, draws, rows, "row");
     require(batch.bias_draw, biases, batch.draws, "draw");
     require(batch.bias_token, biases, vocab, "token");
+    require(batch.mask_draw, masks, batch.draws, "draw");
     for (size_t d = 0; d < draws; ++d) {
         if (!(batch.temperature[d] >= 0.0f) || !(batch.min_p[d] <= 1.0f) || !(batch.top_p[d] > 0.0f))
             throw std::out_of_range("a sampling batch has a temperature below 0, a min_p above 1 or a top_p that is not above 0");
@@ -158,6 +170,7 @@ void Sampler::sample(const float* logits, int rows, int vocab, const SamplingBat
         require(batch.history + first, size_t(last - first), vocab, "token");
     }
     sort_biases(batch);
+    sort_masks(batch, vocab);
     fit(vocab);
     std::atomic<int> next{0};
     const auto work = [&](int worker) {
@@ -177,6 +190,12 @@ void Sampler::sort_biases(const SamplingBatch& batch) {
     bias_starts_.assign(size_t(batch.draws) + 1, 0);
     for (int b = 0; b < batch.biases; ++b) ++bias_starts_[size_t(batch.bias_draw[b]) + 1];
     std::partial_sum(bias_starts_.begin(), bias_starts_.end(), bias_starts_.begin());
+}
+
+void Sampler::sort_masks(const SamplingBatch& batch, int vocab) {
+    const size_t words = (size_t(vocab) + 31) / 32;
+    masks_.assign(size_t(batch.draws), nullptr);
+    for (int m = 0; m < batch.masks; ++m) masks_[size_t(batch.mask_draw[m])] = batch.mask_words + size_t(m) * words;
 }
 
 // Memory for every worker: none is asked for while they run.
@@ -205,7 +224,8 @@ void Sampler::draw(int d, const float* raw, int vocab, const SamplingBatch& batc
     const Row row = look(raw, vocab, scratch.maxima);
     if (!row.sound()) return;
     if (token < 0) {
-        const bool shaped = bias_starts_[size_t(d)] < bias_starts_[size_t(d) + 1] || batch.history_starts[d] < batch.history_starts[d + 1];
+        const bool added = bias_starts_[size_t(d)] < bias_starts_[size_t(d) + 1] || batch.history_starts[d] < batch.history_starts[d + 1];
+        const bool shaped = added || masks_[size_t(d)] != nullptr;
         if (shaped) shape(d, raw, vocab, batch, scratch);
         const Row from = shaped ? look(scratch.shaped.data(), vocab, scratch.shaped_maxima) : row;
         if (!from.sound()) return;
@@ -220,7 +240,8 @@ void Sampler::draw(int d, const float* raw, int vocab, const SamplingBatch& batc
 void Sampler::shape(int d, const float* raw, int vocab, const SamplingBatch& batch, Scratch& scratch) const {
     float* const shaped = scratch.shaped.data();
     int32_t* const counts = scratch.counts.data();  // 0 before and after
-    std::memcpy(shaped, raw, size_t(vocab) * sizeof(float));
+    if (masks_[size_t(d)]) mask_out(raw, vocab, masks_[size_t(d)], shaped);
+    else std::memcpy(shaped, raw, size_t(vocab) * sizeof(float));
     for (int n = bias_starts_[size_t(d)]; n < bias_starts_[size_t(d) + 1]; ++n) {
         const int bias = bias_order_[size_t(n)];
         shaped[batch.bias_token[bias]] += batch.bias_value[bias];

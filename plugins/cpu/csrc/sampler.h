@@ -12,7 +12,7 @@ namespace octavo {
 
 // octavo.platform.SamplingBatch: arrays are [draws] where nothing else is said.
 struct SamplingBatch {
-    int draws, biases;
+    int draws, biases, masks;
     const int32_t *row, *target;
     const float* temperature;
     const int32_t* top_k;
@@ -22,6 +22,8 @@ struct SamplingBatch {
     const int32_t *bias_draw, *bias_token;  // [biases]
     const float* bias_value;                // [biases]
     const int32_t *history_starts, *history_prompts, *history;  // [draws + 1], [draws], [history_starts[draws]]
+    const int32_t* mask_draw;                                   // [masks]
+    const uint32_t* mask_words;                                 // [masks][ceil(vocab / 32)]
 };
 
 // octavo.platform.Samples: arrays are [draws]. The last four are null if no draw asks for logprobs; of the best alternatives there are
@@ -55,6 +57,7 @@ private:
     };
 
     void sort_biases(const SamplingBatch& batch);
+    void sort_masks(const SamplingBatch& batch, int vocab);
     void fit(int vocab);
     void draw(int d, const float* raw, int vocab, const SamplingBatch& batch, const Samples& samples, Scratch& scratch) const;
     void shape(int d, const float* raw, int vocab, const SamplingBatch& batch, Scratch& scratch) const;
@@ -70,6 +73,7 @@ private:
     const Kernels* kernels_;
     std::vector<Scratch> scratch_;                // per worker
     std::vector<int> bias_starts_, bias_order_;   // of draw d: the biases bias_order_[bias_starts_[d] … bias_starts_[d + 1] - 1]
+    std::vector<const uint32_t*> masks_;          // of each draw, null for none
 };
 
 }  // namespace octavo

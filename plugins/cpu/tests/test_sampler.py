@@ -24,6 +24,9 @@ DRAWS = [
     Draw(row=2, top_k=20, min_p=0.01, bias={3: 5.0, 4: -np.inf}),
     Draw(row=3, repetition=1.2, presence=0.5, frequency=0.2, prompt=[1, 2], output=[3, 3, 2]),
     Draw(row=3, target=17, logprobs=0),
+    Draw(row=2, allowed=frozenset(range(3, 490, 7)), vocab=500, top_p=0.9),
+    Draw(row=1, allowed=frozenset({499}), vocab=500, temperature=0.0, logprobs=2),
+    Draw(row=1, allowed=frozenset(), vocab=500),
 ]
 BATCH = make_batch([replace(draw, seed=i) for i in range(9) for draw in DRAWS])
 

@@ -35,8 +35,8 @@ def sampled(batch: SamplingBatch, first: int = 0) -> Step:
     return Step(sequences, tuple(Row(i, 0, 1) for i in range(ROWS)), sampling=batch)
 
 
-def batch(draws: list[Draw]) -> SamplingBatch:
-    """The draws as a step has them."""
+def batch(draws: list[Draw], vocab: int) -> SamplingBatch:
+    """The draws as a step has them, from logits of ``vocab`` tokens."""
     none = SamplingBatch.plain(len(draws), greedy=False)
     floats = ("temperature", "top_p", "min_p", "repetition", "presence", "frequency")
     ints = ("row", "target", "top_k", "sample_index", "position", "logprobs")
@@ -53,12 +53,24 @@ def batch(draws: list[Draw]) -> SamplingBatch:
         seed=np.array([d.seed for d in draws], np.uint64),
         bias=(owners, ids, np.array([b[2] for b in biases], np.float32)),
         history=(starts, prompts, np.array([token for h in histories for token in h], np.int32)),
+        mask=_mask(draws, vocab),
     )
+
+
+def _mask(draws: list[Draw], vocab: int) -> Any:
+    masked = [(i, d.allowed) for i, d in enumerate(draws) if d.allowed is not None]
+    if not masked:
+        return None
+    bits = np.zeros((len(masked), -(-vocab // 32) * 32), np.uint8)
+    for row, (_, allowed) in zip(bits, masked, strict=True):
+        row[list(allowed)] = 1
+    words = (bits.reshape(len(masked), -1, 32).astype(np.uint32) << np.arange(32, dtype=np.uint32)).sum(2, np.uint32)
+    return np.array([i for i, _ in masked], np.int32), np.ascontiguousarray(words)
 
 
 def drawn(t: Target, logits: F32, *batches: list[Draw]) -> list[Samples]:
     """What the platform draws from the first four rows, batch by batch."""
-    return list(t.play(model(t, logits), [sampled(batch(draws)) for draws in batches]).results)
+    return list(t.play(model(t, logits), [sampled(batch(draws, logits.shape[1])) for draws in batches]).results)
 
 
 def one(t: Target, logits: F32, draws: list[Draw]) -> Samples:

@@ -1,7 +1,7 @@
 """The truth of sampling: what each draw of a batch may give, from the meaning of its settings, in float64.
 
-Written from the words of the contract: bias, then repetition, frequency and presence penalties, then temperature, then
-top_k, min_p and top_p of what is left, then the smallest token whose running sum exceeds the draw's uniform number.
+Written from the words of the contract: mask, bias, then repetition, frequency and presence penalties, then temperature,
+then top_k, min_p and top_p of what is left, then the smallest token whose running sum exceeds the draw's uniform.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Draw:
     bias: tuple[tuple[int, float], ...] = ()
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = field(default=())
+    allowed: tuple[int, ...] | None = None
+    """The tokens of its mask."""
 
     @property
     def penalised(self) -> bool:
@@ -46,8 +48,10 @@ class Draw:
 
 
 def adjusted(logits: F32, draw: Draw) -> F64:
-    """The row's logits after bias and penalties."""
+    """The row's logits after mask, bias and penalties."""
     changed = logits.astype(np.float64)
+    if draw.allowed is not None:
+        changed[~np.isin(np.arange(len(changed)), draw.allowed)] = -np.inf
     for token, value in draw.bias:
         changed[token] += value
     for token in {*draw.prompt, *draw.output}:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from octavo.platform import Sampler, Samples, SamplingBatch, StepOutput
+from octavo.platform import Capabilities, Sampler, Samples, SamplingBatch, StepOutput
 from octavo_conformance.mutants import mutant
 from octavo_conformance.mutants.wrapped import Wrapped
 
@@ -146,3 +146,78 @@ class ShapedLogprobs(Wrapped):
             return samples
         heat = np.where(batch.temperature > 0, batch.temperature, 1.0)
         return replace(samples, logprobs=(samples.logprobs / heat).astype(np.float32))
+
+
+@mutant("M29.mask", "a mask falls on every draw", killed_by=("smp.token_mask",))
+class OneMask(Wrapped):
+    """The first mask of the step, as of a kernel that forgets whose it is."""
+
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities(), masks=True)
+
+    def sample(self, sampler: Sampler, logits: Floats, batch: SamplingBatch) -> Samples:
+        if batch.mask is None:
+            return sampler.sample(logits, batch)
+        every = np.flatnonzero(batch.target < 0).astype(np.int32)
+        words = np.repeat(batch.mask[1][:1], len(every), axis=0)
+        return sampler.sample(logits, replace(batch, mask=(every, words)))
+
+
+@mutant("M29.mask_late", "a mask comes after top_k", killed_by=("smp.token_mask",))
+class MaskLate(Wrapped):
+    """The k largest of all tokens, and of them what the mask leaves; the mask alone if that is nothing."""
+
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities(), masks=True)
+
+    def sample(self, sampler: Sampler, logits: Floats, batch: SamplingBatch) -> Samples:
+        if batch.mask is None:
+            return sampler.sample(logits, batch)
+        words = batch.mask[1].copy()
+        for row, draw in zip(words, batch.mask[0].tolist(), strict=True):
+            if 0 < batch.top_k[draw] < logits.shape[1]:
+                best = np.argsort(-logits[batch.row[draw]], kind="stable")[: batch.top_k[draw]]
+                kept = row & np.bitwise_or.reduce(_bits(best, len(row)), axis=0)
+                row[:] = kept if kept.any() else row
+        return sampler.sample(logits, replace(batch, mask=(batch.mask[0], words)))
+
+
+@mutant("M29.mask_tail", "a mask's last word does not count", killed_by=("smp.token_mask",))
+class MaskTail(Wrapped):
+    """As of a kernel that masks whole words, and lets what is left of the vocabulary through."""
+
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities(), masks=True)
+
+    def sample(self, sampler: Sampler, logits: Floats, batch: SamplingBatch) -> Samples:
+        if batch.mask is None or logits.shape[1] % 32 == 0:
+            return sampler.sample(logits, batch)
+        words = batch.mask[1].copy()
+        words[:, -1] = 0xFFFFFFFF
+        return sampler.sample(logits, replace(batch, mask=(batch.mask[0], words)))
+
+
+@mutant("M46.mask_logprobs", "logprobs are of what a mask leaves", killed_by=("smp.mask_logprobs",))
+class MaskedLogprobs(Wrapped):
+    """Ranks count the allowed tokens alone."""
+
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities(), masks=True)
+
+    def sample(self, sampler: Sampler, logits: Floats, batch: SamplingBatch) -> Samples:
+        samples = sampler.sample(logits, batch)
+        if samples.ranks is None or batch.mask is None:
+            return samples
+        ranks = samples.ranks.copy()
+        for draw, row in zip(batch.mask[0].tolist(), batch.mask[1], strict=True):
+            own = logits[batch.row[draw]]
+            larger = np.flatnonzero(own > own[samples.tokens[draw]])
+            ranks[draw] = 1 + sum(int(row[token // 32]) >> (token % 32) & 1 for token in larger.tolist())
+        return replace(samples, ranks=ranks)
+
+
+def _bits(tokens: npt.NDArray[np.intp], words: int) -> npt.NDArray[np.uint32]:
+    """[tokens, words] with the one bit of each token."""
+    bits = np.zeros((len(tokens), words), np.uint32)
+    bits[np.arange(len(tokens)), tokens // 32] = np.uint32(1) << (tokens % 32).astype(np.uint32)
+    return bits

@@ -6,14 +6,15 @@ import resource
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from octavo.graph import from_json
+from octavo.graph import Graph, from_json
 from octavo.platform import Bucket, Device, KVLayout, KVStore, Platform, StepInput
+from octavo.runner.masks import as_bias
 from octavo.runner.sampler import HostSampler
 from octavo_conformance.worker import values
 from octavo_conformance.worker.candidate import candidate
@@ -28,7 +29,7 @@ SCRIBBLE = 0x55555555
 class Life:
     """A device that is ready to step: what it made, what `memory` said on the way, and what a block takes.
 
-    ``on_host``: its memory is the machine's.
+    ``on_host``: its memory is the machine's. ``plain_vocabulary`` is the model's, if the platform takes no masks.
     """
 
     device: Device
@@ -37,6 +38,7 @@ class Life:
     memory: list[dict[str, int]]
     block_bytes: int
     on_host: bool
+    plain_vocabulary: int | None
     arrays: Reused = field(default_factory=Reused)
 
 
@@ -87,10 +89,21 @@ def _life(platform: Platform, request: Mapping[str, Any], kept: Keeping) -> Iter
             memory.append(memory_of(device))
             if request["poison"]:
                 poison(store, request["blocks"])
-            yield Life(device, executables, store, memory, block_bytes, platform.info.kind != "accelerator")
+            yield Life(
+                device, executables, store, memory, block_bytes, platform.info.kind != "accelerator",
+                _plain_vocabulary(platform, device, from_json(request["graph"])),
+            )  # fmt: skip
         finally:
             with candidate("KVStore.close"):
                 store.close()
+
+
+def _plain_vocabulary(platform: Platform, device: Device, graph: Graph) -> int | None:
+    """As the engine decides whether masks are written as biases."""
+    can = platform.capabilities()
+    if can.masks or (not can.sampling and device.sampler() is None) or "logits" not in graph.outputs:
+        return None
+    return graph.types[graph.outputs["logits"]].width
 
 
 def _compiled(device: Device, request: Mapping[str, Any], kept: Keeping) -> tuple[dict[Bucket, Any], KVLayout]:
@@ -155,6 +168,8 @@ def _step(alive: Life, given: StepInput, sample: bool) -> dict[str, Any]:
     """Submit and collect. As core may, this uses the arrays of a step again for the next one of the same shapes, and
     overwrites them between the two: from `submit` on they are the caller's.
     """
+    if alive.plain_vocabulary is not None:
+        given = replace(given, sampling=as_bias(given.sampling, alive.plain_vocabulary))
     step = alive.arrays.filled(given)
     held, executable = arrays_of(step), alive.executables[step.bucket]
     started = time.perf_counter()

@@ -112,7 +112,8 @@ def sampling_out(batch: SamplingBatch) -> dict[str, Any]:
 
 def sampling_in(raw: Mapping[str, Any]) -> SamplingBatch:
     """The inverse."""
-    return SamplingBatch(**{**raw, "bias": tuple(raw["bias"]), "history": tuple(raw["history"])})
+    mask = None if raw["mask"] is None else tuple(raw["mask"])
+    return SamplingBatch(**{**raw, "bias": tuple(raw["bias"]), "history": tuple(raw["history"]), "mask": mask})
 
 
 def samples_out(samples: Samples | None) -> dict[str, Any] | None:

@@ -11,11 +11,13 @@ from typing import Any
 
 from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
+from octavo.engine.forms import Forms, NoForms
 from octavo.engine.outputs import RequestDelta, RequestState
 from octavo.engine.prompts import Prompt, prompt_ids
 from octavo.engine.startup import Started, start
 from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.platform import Progress
+from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
 from octavo.text import Tokenizer
@@ -40,12 +42,14 @@ class AsyncLLM:
         model_names: tuple[str, ...],
         max_model_len: int,
         default_params: Mapping[str, Any] = MappingProxyType({}),
+        forms: Forms | NoForms | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.model_names = model_names
         self.max_model_len = max_model_len
         self.default_params = default_params
         self._client = client
+        self._forms = forms or NoForms()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[str, asyncio.Queue[TokenEvent | Exception]] = {}
         self._numbers = itertools.count()
@@ -64,6 +68,7 @@ class AsyncLLM:
             model_names=started.model_names,
             max_model_len=started.plan.max_model_len,
             default_params=started.model.checkpoint.generation_config,
+            forms=started.forms,
         )
 
     async def generate(
@@ -83,7 +88,8 @@ class AsyncLLM:
         """
         ids = prompt_ids(prompt, self.tokenizer)
         name = request_id or f"request-{next(self._numbers)}"
-        request = EngineRequest(name, ids, sampling_params, priority, cache_salt)
+        params, constraint = await self._prepare(sampling_params)
+        request = EngineRequest(name, ids, params, priority, cache_salt, constraint)
         state = RequestState(name, ids, sampling_params, self.tokenizer)
         events = self._open(request)
         finished = False
@@ -106,6 +112,11 @@ class AsyncLLM:
             del self._streams[request.id]
             if not finished:
                 self._client.abort(request.id)
+
+    async def _prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
+        if self._forms.ready(params):
+            return self._forms.prepare(params)
+        return await asyncio.to_thread(self._forms.prepare, params)
 
     def _open(self, request: EngineRequest) -> asyncio.Queue[TokenEvent | Exception]:
         if request.id in self._streams:
@@ -149,5 +160,6 @@ class AsyncLLM:
     async def close(self) -> None:
         """Stop the engine and free its device. Streams that still run raise EngineDead."""
         await asyncio.to_thread(self._client.close)
+        self._forms.close()
         for stream in self._streams.values():
             stream.put_nowait(EngineDead("the engine was closed"))

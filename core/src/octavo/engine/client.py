@@ -17,6 +17,7 @@ from typing import Protocol, TypeAlias
 from octavo.engine.core import EngineCore
 from octavo.engine.watchdog import Watchdog
 from octavo.errors import EngineDead, EngineError, OctavoError, RequestError, RequestFailed
+from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
 
@@ -29,7 +30,9 @@ _CLOSED = "the engine was closed"
 class EngineRequest:
     """One request, tokenised.
 
-    ``id`` is unique among running requests; ``cache_salt`` names whose cached prefixes it shares.
+    ``id`` is unique among running requests; ``cache_salt`` names whose cached prefixes it shares. ``constraint`` is
+    what ``params.structured`` was compiled to; it is no value, and a client whose engine is in another process has it
+    compiled there.
     """
 
     id: str
@@ -37,6 +40,7 @@ class EngineRequest:
     params: SamplingParams
     priority: int = 0
     cache_salt: str = ""
+    constraint: TokenConstraint | None = None
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,12 @@ class InProcessClient:
             case EngineRequest():
                 try:
                     self._core.add(
-                        command.id, command.prompt_token_ids, command.params, command.priority, command.cache_salt
+                        command.id,
+                        command.prompt_token_ids,
+                        command.params,
+                        command.priority,
+                        command.cache_salt,
+                        command.constraint,
                     )
                 except RequestError as error:
                     refused.append((command.id, error))

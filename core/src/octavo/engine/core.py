@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from octavo.errors import EngineDead, RequestError
 from octavo.platform import Device, KVStore
-from octavo.runner import Runner, StepPlan, StepResult
+from octavo.runner import Runner, StepPlan, StepResult, TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerMetrics, TokenEvent
 
@@ -63,16 +63,28 @@ class EngineCore:
         return self._scheduler.metrics()
 
     def add(
-        self, id: str, prompt: Sequence[int], params: SamplingParams, priority: int = 0, cache_salt: str = ""
+        self,
+        id: str,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        priority: int = 0,
+        cache_salt: str = "",
+        constraint: TokenConstraint | None = None,
     ) -> None:
-        """Queue a request. Raises RequestError if it can never be served, QueueFull if there is no room now."""
+        """Queue a request. Raises RequestError if it can never be served, QueueFull if there is no room now.
+
+        Strings become tokens before they come here: ``constraint`` is what ``params.structured`` was compiled to, and
+        ``params.bad_words`` are token ids.
+        """
         if self._closed:
             raise EngineDead("the engine was closed")
+        assert params.structured is None or constraint is not None, "structured output was not compiled"
+        assert len(params.bad_word_ids) == len(tuple(params.bad_words or ())), "bad words were not tokenised"
         self._check(prompt, params)
         seed = params.seed
         if seed is None:
             seed = (self._seed + (self._added + 1) * _GOLDEN) % 2**64
-        self._scheduler.add(Request(id, prompt, params, seed, self._eos_ids, priority, cache_salt))
+        self._scheduler.add(Request(id, prompt, params, seed, self._eos_ids, priority, cache_salt, constraint))
         self._added += 1
 
     def _check(self, prompt: Sequence[int], params: SamplingParams) -> None:
@@ -83,7 +95,13 @@ class EngineCore:
             raise RequestError(
                 f"the prompt has token id {wrong}; ids go from 0 to {self._vocab_size - 1}", param="prompt"
             )
-        for field, ids in (("logit_bias", params.logit_bias or ()), ("stop_token_ids", params.stop_ids)):
+        fields: tuple[tuple[str, Iterable[int]], ...] = (
+            ("logit_bias", params.logit_bias or ()),
+            ("stop_token_ids", params.stop_ids),
+            ("allowed_token_ids", params.allowed_token_ids or ()),
+            ("bad_words", (token for word in params.bad_word_ids for token in word)),
+        )
+        for field, ids in fields:
             wrong_ids = [t for t in ids if not 0 <= t < self._vocab_size]
             if wrong_ids:
                 raise RequestError(

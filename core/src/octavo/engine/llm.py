@@ -128,6 +128,7 @@ class LLM:
         self.plan = started.plan
         self._core: EngineCore = started.core
         self._tokenizer = started.tokenizer
+        self._forms = started.forms
         self._numbers = itertools.count()
 
     def get_tokenizer(self) -> Tokenizer:
@@ -194,6 +195,7 @@ class LLM:
     def close(self) -> None:
         """Free the model and its cache. Whoever asks for more is told so with EngineDead."""
         self._core.close()
+        self._forms.close()
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -206,7 +208,8 @@ class LLM:
         added: list[str] = []
         try:
             for state, priority in zip(states, priorities, strict=True):
-                self._core.add(state.id, state.prompt_token_ids, state.params, priority)
+                params, constraint = self._forms.prepare(state.params)
+                self._core.add(state.id, state.prompt_token_ids, params, priority, constraint=constraint)
                 added.append(state.id)
         except BaseException:
             self._abort(added)

@@ -125,6 +125,6 @@ class RequestState:
 
     def _visible(self, event: TokenEvent) -> Sequence[int]:
         """The tokens that become text: the one that ended the choice does not, unless it was asked to."""
-        if event.finish_reason == "stop" and not self.params.include_stop_str_in_output:
+        if event.finish_reason == "stop" and not event.complete and not self.params.include_stop_str_in_output:
             return event.token_ids[:-1]
         return event.token_ids

@@ -14,6 +14,7 @@ from octavo import env
 from octavo.config import EngineConfig
 from octavo.engine.artifacts import all_missing, engine_store
 from octavo.engine.core import EngineCore
+from octavo.engine.forms import Forms
 from octavo.engine.rehearsal import describe_target, rehearse
 from octavo.engine.sizing import size_kv
 from octavo.errors import ArtifactMissing, ConfigError, PlatformError, UnsupportedFeature
@@ -49,6 +50,8 @@ class Started:
 
     core: EngineCore
     tokenizer: Tokenizer
+    forms: Forms
+    """Compiles structured output for the model."""
     model: Model
     platform: str
     plan: Plan
@@ -68,7 +71,7 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     artifacts = engine_store(config)
     device = platform.open(Rank(threads=config.threads, artifacts=artifacts))
     try:
-        started = _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
+        started = _assemble(config, model, plan, device, tokenizer, platform, progress)
         return replace(started, plugged=registry.families)
     except ArtifactMissing as error:
         device.close()
@@ -140,10 +143,10 @@ def _assemble(
     plan: Plan,
     device: Device,
     tokenizer: Tokenizer,
-    platform: str,
+    platform: Platform,
     progress: Progress,
 ) -> Started:
-    graph = model.graph
+    graph, can = model.graph, platform.capabilities()
     groups = [KVGroup(window) for window in graph.kv_windows] or [KVGroup()]
     before = device.memory()
     buckets = BucketSet(plan.limits.buckets)
@@ -174,18 +177,27 @@ def _assemble(
         decision = describe_target(scheduler)
         _logger.info("%s", decision)
         plan = replace(plan, decisions=(*plan.decisions, decision))
-    batch = Batch(plan.max_num_seqs, plan.max_model_len, plan.block_size, len(groups))
+    batch = Batch(
+        plan.max_num_seqs,
+        plan.max_model_len,
+        plan.block_size,
+        len(groups),
+        vocab_size=model.config.vocab_size,
+        masks=can.masks or (sampler is None and not can.sampling),
+    )
+    eos_ids = frozenset(tokenizer.eos_token_ids) | frozenset(model.config.eos_token_ids)
     core = EngineCore(
         scheduler,
         Runner(executables, store, batch, sampler),
         device,
         store,
         vocab_size=model.config.vocab_size,
-        eos_ids=frozenset(tokenizer.eos_token_ids) | frozenset(model.config.eos_token_ids),
+        eos_ids=eos_ids,
         seed=config.seed,
     )
     names = config.served_model_names or (default_name(config.model),)
-    return Started(core, tokenizer, model, platform, plan, blocks, names)
+    forms = Forms(tokenizer, model.config.vocab_size, eos_ids)
+    return Started(core, tokenizer, forms, model, platform.info.name, plan, blocks, names)
 
 
 def default_name(model: str) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 from octavo.errors import PlatformError
 
 CONTRACT: Mapping[str, str] = MappingProxyType({
-    "platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0", "bench": "1.0",
+    "platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.1", "bench": "1.0",
     "faults": "1.0",
 })  # fmt: skip
 """Version of each facet of the contract, MAJOR.MINOR. A minor only adds; see `refuse_contract`."""
@@ -136,6 +136,9 @@ class Capabilities:
     to."""
     sampling: bool = False
     """Whether its executables sample within the step; otherwise they bring logits and the host samples."""
+    masks: bool = False
+    """Whether what samples of it, in the step or as `Device.sampler`, takes `SamplingBatch.mask`. Where it does not,
+    core writes a mask as biases of -inf, one for each forbidden token. Means nothing where the host samples."""
     ranks: int = 1
     """Most devices one model may span."""
     targets: tuple[str, ...] = ()

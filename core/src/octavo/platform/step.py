@@ -1,7 +1,8 @@
 """The step: all that passes between core and a device while serving. Host values only.
 
-Shape legend: T tokens, R rows, S logits rows, D draws, B blocks per row, G KV groups, C copies; V vocabulary.
-``Ints`` are int32, ``Floats`` float32; every array is C-contiguous.
+Shape legend: T tokens, R rows, S logits rows, D draws, M of them masked, B blocks per row, G KV groups, C copies;
+V vocabulary.
+``Ints`` are int32, ``Floats`` float32, ``Words`` uint32; every array is C-contiguous.
 
 A step in a static bucket arrives padded to it in T, R, S and B (see `octavo.platform.buckets.Bucket` for what padding
 holds). D and C are never padded: they are work for the host or for a loop, and may be 0.
@@ -19,6 +20,7 @@ from octavo.platform.buckets import Bucket
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,11 @@ class SamplingBatch:
     history: tuple[Ints, Ints, Ints]
     """(starts [D + 1], prompt lengths [D], tokens): the sequence of each draw that has a penalty, empty for others."""
     plain_greedy: bool
-    """No draw needs anything but the most probable token: no logprobs, bias, penalty or target."""
+    """No draw needs anything but the most probable token: no logprobs, bias, penalty, mask or target."""
+    mask: tuple[Ints, Words] | None = None
+    """(draws [M] ascending, words [M, ceil(V / 32)]), ``None`` if nothing is masked: draw ``draws[m]`` may choose token
+    t only if bit t % 32 (from the least) of ``words[m, t // 32]`` is 1. No draw with a target is among them; bits
+    beyond V mean nothing. For platforms that declare `Capabilities.masks`; others get biases of -inf instead."""
 
     @classmethod
     def plain(cls, rows: int, *, greedy: bool) -> SamplingBatch:

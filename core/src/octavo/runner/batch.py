@@ -1,20 +1,22 @@
 """The runner's memory of the rows it serves, as flat arrays, and the step arrays made from them.
 
 A decode step of any size is built by a handful of numpy calls; only rows with something special about their sampling
-(bias, penalties, min_tokens, logprobs) cost Python per row.
+(bias, penalties, min_tokens, logprobs, masks) cost Python per row.
 
 The arrays are as long as the limits allow, but zero pages take no memory before they are written.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.platform.buckets import Bucket
-from octavo.platform.step import Floats, Ints, SamplingBatch, StepInput
+from octavo.platform.step import Floats, Ints, SamplingBatch, StepInput, Words
+from octavo.runner.masks import as_bias, pack, word_count
 from octavo.runner.plan import NewRow, StepPlan
 
 _INT32_MAX = 2**31 - 1
@@ -33,6 +35,10 @@ class _Row:
     """Entries of its tables that were ever written."""
     special: bool
     """Whether sampling from it needs more than temperature, top_k, top_p and min_p."""
+    allowed: Words | None
+    """The mask of ``allowed_token_ids``."""
+    holding: tuple[Words, Words] | None
+    """Of a constrained row the tokens that it may not end by: from ``min_tokens`` on, and before."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,30 @@ class Draws:
     scored: list[int]
     batch: SamplingBatch
     sample_rows: Ints
+    stuck: dict[str, str] = field(default_factory=dict)
+    """Rows whose form lets no token come next, with the reason; their draws fail."""
 
 
 class Batch:
-    """Rows by id. ``max_rows`` may live at once, each up to ``max_len`` tokens long."""
+    """Rows by id. ``max_rows`` may live at once, each up to ``max_len`` tokens long.
 
-    def __init__(self, max_rows: int, max_len: int, block_size: int, groups: int) -> None:
+    ``vocab_size`` is the number of logits, which rows with masks need; without ``masks`` they are written as biases,
+    for a platform that takes none.
+    """
+
+    def __init__(
+        self,
+        max_rows: int,
+        max_len: int,
+        block_size: int,
+        groups: int,
+        *,
+        vocab_size: int = 0,
+        masks: bool = True,
+    ) -> None:
         self._block_size = block_size
+        self._vocab_size = vocab_size
+        self._masks = masks
         self._rows: dict[str, _Row] = {}
         self._free = list(range(max_rows - 1, -1, -1))
         blocks = -(-(max_len + 1) // block_size)
@@ -82,10 +105,25 @@ class Batch:
         assert new.id not in self._rows, f"row {new.id} is new, but was not released"
         slot = self._free.pop()
         p = new.params
-        special = bool(
-            p.logit_bias or p.min_tokens or p.logprobs is not None or p.prompt_logprobs is not None or _penalised(new)
+        masked = new.constraint is not None or p.allowed_token_ids is not None
+        assert self._vocab_size or not masked, "masks need the size of the vocabulary"
+        special = masked or bool(
+            p.logit_bias
+            or p.min_tokens
+            or p.bad_word_ids
+            or p.logprobs is not None
+            or p.prompt_logprobs is not None
+            or _penalised(new)
         )
-        self._rows[new.id] = _Row(slot, new, len(new.tokens), max(map(len, new.tables), default=0), special)
+        self._rows[new.id] = _Row(
+            slot,
+            new,
+            len(new.tokens),
+            max(map(len, new.tables), default=0),
+            special,
+            None if p.allowed_token_ids is None else pack(p.allowed_token_ids, self._vocab_size),
+            None if new.constraint is None else _holding(new, self._vocab_size),
+        )
         self._tokens[slot, : len(new.tokens)] = new.tokens
         for group, table in enumerate(new.tables):
             self._tables[group, slot, : len(table)] = table
@@ -160,7 +198,29 @@ class Batch:
                 sample_rows.append(last)
         picked = np.array(of_plan, np.intp)
         batch = self._sampling(np.array(of_row, np.int32), slots[picked], contexts[picked], special)
-        return Draws(scored, batch, np.array(sample_rows, np.int32))
+        mask, stuck = self._mask(special)
+        if mask is not None:
+            batch = replace(batch, mask=mask)
+            batch = batch if self._masks else as_bias(batch, self._vocab_size)
+        return Draws(scored, batch, np.array(sample_rows, np.int32), stuck)
+
+    def _mask(self, special: list[_Special]) -> tuple[tuple[Ints, Words] | None, dict[str, str]]:
+        """The masks of a step's draws, one made for all draws of a row, and the rows that cannot go on."""
+        masked = [
+            s for s in special if s.target < 0 and (s.row.new.constraint is not None or s.row.allowed is not None)
+        ]
+        if not masked:
+            return None, {}
+        words = np.empty((len(masked), word_count(self._vocab_size)), np.uint32)
+        stuck: dict[str, str] = {}
+        for i, s in enumerate(masked):
+            if s.fork:  # comes right after the row's first draw
+                words[i] = words[i - 1]
+                continue
+            reason = _fill(words[i], s.row)
+            if reason is not None:
+                stuck[s.row.new.id] = reason
+        return (np.array([s.draw for s in masked], np.int32), words), stuck
 
     def _scored(self, row_id: str, computed: int, count: int) -> int:
         """How many prompt tokens this chunk scores."""
@@ -189,8 +249,11 @@ class Batch:
                 continue
             logprobs[s.draw] = -1 if params.logprobs is None else params.logprobs
             biased += [(s.draw, token, value) for token, value in (params.logit_bias or {}).items()]
-            if row.length - row.new.prompt_length < params.min_tokens:
+            if row.length - row.new.prompt_length < params.min_tokens and row.holding is None:
                 biased += [(s.draw, token, -np.inf) for token in row.new.end_ids | params.stop_ids]
+            if params.bad_word_ids:
+                output = self._tokens[row.slot, row.new.prompt_length : row.length]
+                biased += [(s.draw, token, -np.inf) for token in _last_of_bad_words(params.bad_word_ids, output)]
             if _penalised(row.new):
                 repetition[s.draw] = params.repetition_penalty
                 presence[s.draw], frequency[s.draw] = params.presence_penalty, params.frequency_penalty
@@ -223,6 +286,44 @@ class _Special:
     row: _Row
     fork: int = 0
     target: int = -1
+
+
+def _holding(new: NewRow, vocab: int) -> tuple[Words, Words]:
+    """Without ``ignore_eos`` a complete form may end from ``min_tokens`` on, and with it never by itself."""
+    ends = new.constraint.ends if new.constraint is not None else frozenset()
+    late = ends if new.params.ignore_eos else frozenset()
+    return pack(late, vocab), pack(ends | new.params.stop_ids, vocab)
+
+
+def _fill(words: Words, row: _Row) -> str | None:
+    """The mask of a row's next token; a sentence if there is none."""
+    constraint, reason = row.new.constraint, None
+    if constraint is None:
+        words.fill(0xFFFFFFFF)
+    else:
+        reason = constraint.mask(words)
+        early = row.length - row.new.prompt_length < row.new.params.min_tokens
+        if row.holding is not None and (early or row.new.params.ignore_eos):
+            going_on = words & ~row.holding[early]
+            if going_on.any():  # else the form is complete, and ends whatever was asked
+                words[:] = going_on
+    if row.allowed is not None:
+        words &= row.allowed
+        if reason is None and not words.any():
+            reason = "allowed_token_ids has none of the tokens that its structured output lets come next"
+    if reason is not None:
+        words.fill(0)
+    return reason
+
+
+def _last_of_bad_words(words: tuple[tuple[int, ...], ...], output: Ints) -> Iterator[int]:
+    """The last tokens of those bad words that ``output`` ends with, but for their last token."""
+    longest = max(map(len, words)) - 1
+    end = output[len(output) - min(longest, len(output)) :].tolist()
+    for word in words:
+        before = len(word) - 1
+        if before <= len(end) and end[len(end) - before :] == list(word[:-1]):
+            yield word[-1]
 
 
 def _penalised(new: NewRow) -> bool:

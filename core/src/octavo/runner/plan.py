@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from octavo.platform.buckets import Bucket
+from octavo.runner.masks import TokenConstraint
 from octavo.sampling import SamplingParams
 
 
@@ -46,6 +47,8 @@ class NewRow:
     """Token ids that end the sequence, masked until ``min_tokens`` are made."""
     tables: list[list[int]]
     """Per KV group the block ids in order; 0 where a window has left a block behind."""
+    constraint: TokenConstraint | None = None
+    """What holds its output to a form. Shared with the scheduler, which moves it on."""
 
 
 @dataclass(slots=True)

@@ -16,6 +16,8 @@ from octavo.runner.batch import Batch, Draws
 from octavo.runner.plan import StepPlan, StepResult, TokenLogprobs
 from octavo.runner.sampler import HostSampler
 
+_FAILED = "the model's logits were not finite, or every token was forbidden"
+
 
 @dataclass(frozen=True)
 class Pending:
@@ -112,7 +114,7 @@ def sort_draws(plan: StepPlan, draws: Draws, samples: Samples) -> StepResult:
     for row, scored, count in zip(plan.rows, draws.scored, plan.samples, strict=True):
         middle, end = at + scored, at + scored + count
         if failed[at:end].any():
-            result.failed[row] = "the model's logits were not finite, or every token was forbidden"
+            result.failed[row] = draws.stuck.get(row) or _FAILED
         result.tokens.append(tokens[middle:end])
         prompt = [_logprobs(samples, d, int(wanted[d])) for d in range(at, middle)]
         result.prompt_logprobs.append(prompt if scored else None)

@@ -2,7 +2,7 @@
 
 For one draw over float32 logits l[V]:
 
-1. bias: ``l[t] += value`` for each entry (-inf forbids t);
+1. mask: l[t] becomes -inf where its bit is 0; bias: ``l[t] += value`` for each entry (-inf forbids t);
 2. repetition penalty r, for every t of prompt and output: ``l[t] = l[t] / r if l[t] > 0 else l[t] * r``; frequency
    penalty f and presence penalty p, for every t of the output: ``l[t] -= f * count(t) + p``;
 3. temperature 0: the largest l, the smallest id among equals. Otherwise ``w = exp((l - max l) / temperature)``, to the
@@ -25,7 +25,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from octavo.platform.step import Floats, Ints, Samples, SamplingBatch
+from octavo.platform.step import Floats, Ints, Samples, SamplingBatch, Words
+from octavo.runner.masks import allowed_tokens
 from octavo.runner.philox import uniforms
 from octavo.runner.weights import Weights, spread, weigh
 
@@ -48,9 +49,9 @@ class HostSampler:
         failed = ~np.isfinite(logits.max(axis=-1))[batch.row]
         tokens = np.maximum(batch.target, 0)
         drawn = uniforms(batch.seed, batch.sample_index, batch.position)
-        biases = _by_draw(batch)
+        biases, masks = _by_draw(batch), _masks(batch)
         for draw in np.flatnonzero(~failed & (batch.target < 0)).tolist():
-            token = _draw(_shaped(logits[batch.row[draw]], batch, draw, biases), batch, draw, drawn[draw])
+            token = _draw(_shaped(logits[batch.row[draw]], batch, draw, biases, masks), batch, draw, drawn[draw])
             if token is None:
                 failed[draw] = True
             else:
@@ -66,13 +67,22 @@ def _by_draw(batch: SamplingBatch) -> dict[int, _Bias]:
     return {draw: (ids[draws == draw], values[draws == draw]) for draw in np.unique(draws).tolist()}
 
 
-def _shaped(logits: Floats, batch: SamplingBatch, draw: int, biases: dict[int, _Bias]) -> Floats:
+def _masks(batch: SamplingBatch) -> dict[int, Words]:
+    """The words of each masked draw."""
+    return {} if batch.mask is None else dict(zip(batch.mask[0].tolist(), batch.mask[1], strict=True))
+
+
+def _shaped(
+    logits: Floats, batch: SamplingBatch, draw: int, biases: dict[int, _Bias], masks: dict[int, Words]
+) -> Floats:
     """Steps 1 and 2 on a copy; ``logits`` itself if there is nothing to do."""
     starts, prompts, history = batch.history
     sequence = history[starts[draw] : starts[draw + 1]]
-    if draw not in biases and not len(sequence):
+    if draw not in biases and draw not in masks and not len(sequence):
         return logits
     shaped = logits.copy()
+    if draw in masks:
+        shaped[~allowed_tokens(masks[draw], len(logits))] = -np.inf
     np.add.at(shaped, *biases.get(draw, _NO_BIAS))  # an id may come twice
     seen = np.unique(sequence)
     penalty = batch.repetition[draw]

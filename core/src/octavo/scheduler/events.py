@@ -27,6 +27,8 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The id among ``stop_token_ids`` that ended the choice; ``None`` for an end-of-sequence token."""
+    complete: bool = False
+    """It ended with "stop" because its form is complete: its last token is no stop token, but belongs to the output."""
     error: str | None = None
     cached_tokens: int = 0
     """Prompt tokens that a prefix hit saved."""

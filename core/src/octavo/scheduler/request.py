@@ -7,6 +7,7 @@ from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from octavo.kv import KVSequence
+from octavo.runner.masks import TokenConstraint
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler.events import FinishReason
@@ -27,8 +28,9 @@ class Request:
     """A request, or one of its forks: a sequence of its own once the prompt's last chunk has run.
 
     Give ``id``, ``prompt`` (token ids), ``params``, ``seed`` (resolved: never None), ``eos_ids``, and if
-    wanted ``priority`` (lower is earlier) and ``namespace`` (whose cached prefixes it shares). The
-    scheduler owns the object from `Scheduler.add` on, and everything below the line.
+    wanted ``priority`` (lower is earlier), ``namespace`` (whose cached prefixes it shares) and
+    ``constraint`` (what holds its output to a form). The scheduler owns the object from `Scheduler.add`
+    on, and everything below the line.
     """
 
     id: str
@@ -38,6 +40,7 @@ class Request:
     eos_ids: frozenset[int] = frozenset()
     priority: int = 0
     namespace: str = ""
+    constraint: TokenConstraint | None = None
     # ----------------------------------------------------------------------------------------------
     root_id: str = field(init=False)
     """The request's id, which a fork's own id begins with."""
@@ -93,8 +96,16 @@ class Request:
 
     def fork(self, index: int, token: int, kv: KVSequence) -> Request:
         """Choice ``index`` as a row of its own, with the ``token`` it sampled after the prompt."""
+        constraint = None if self.constraint is None else self.constraint.fork()
         child = Request(
-            kv.id, [*self.tokens, token], self.params, self.seed, self.eos_ids, self.priority, self.namespace
+            kv.id,
+            [*self.tokens, token],
+            self.params,
+            self.seed,
+            self.eos_ids,
+            self.priority,
+            self.namespace,
+            constraint,
         )
         child.root_id, child.index = self.root_id, index
         child.prompt_length, child.max_length = self.prompt_length, self.max_length
@@ -105,12 +116,16 @@ class Request:
         child.token_at = self.token_at
         return child
 
-    def finish_reason(self, token: int) -> tuple[FinishReason, int | None] | None:
-        """Why ``token``, just appended, ends the sequence: (finish_reason, stop_reason), or ``None``."""
+    def finish_reason(self, token: int, complete: bool = False) -> tuple[FinishReason, int | None] | None:
+        """Why ``token``, just appended, ends the sequence: (finish_reason, stop_reason), or ``None``. ``complete``: so
+        says the constraint.
+        """
         generated = len(self.tokens) - self.prompt_length
         if token in self.stops and generated >= self.params.min_tokens:
             is_eos = token in self.eos_ids and not self.params.ignore_eos
             return "stop", None if is_eos else token
+        if complete:
+            return "stop", None
         if len(self.tokens) >= self.max_length:
             return "length", None
         return None

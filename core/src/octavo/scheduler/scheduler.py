@@ -364,6 +364,7 @@ class Scheduler:
                         sample_index=row.index,
                         end_ids=row.stops,
                         tables=[list(table) for table in row.kv.tables],
+                        constraint=row.constraint,
                     )
                 )
         self._unseen = [row for row in self._unseen if not row.kv.tracked]
@@ -417,7 +418,7 @@ class Scheduler:
                 event.logprobs = tuple(logprobs)
             if row.prompt_logprobs is not None:
                 self._attach_scores(row, event)
-            if token in row.stops or len(row.tokens) >= row.max_length:
+            if row.constraint is not None or token in row.stops or len(row.tokens) >= row.max_length:
                 self._conclude(row, event)
         self._inter_token.add(before, now)
         self._pace.tick(now)
@@ -463,10 +464,13 @@ class Scheduler:
     # -- endings -----------------------------------------------------------------------------------
 
     def _conclude(self, row: Request, event: TokenEvent) -> None:
-        """End the row if its last token does, and say so in the event."""
-        reason = row.finish_reason(event.token_ids[-1])
+        """Move the row's constraint on by its last token; end the row if that token does, and say so in the event."""
+        token = event.token_ids[-1]
+        complete = row.constraint is not None and row.constraint.accept(token)
+        reason = row.finish_reason(token, complete)
         if reason is not None:
             event.finish_reason, event.stop_reason = reason
+            event.complete = complete and token not in row.eos_ids
             self._end(row)
 
     def _end_choices(self, row: Request, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:

@@ -46,33 +46,32 @@ class Unbuilt:
     """What the client can do, as a sentence."""
 
 
-_GUIDED = Unbuilt(instead="Its successor is structured_outputs, which is not supported yet either.")
-_CONSTRAINED = Unbuilt(instead="Output cannot be constrained yet.")
+_SUCCESSORS = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "guided_json_object": "json_object",
+    "structural_tag": "structural_tag",
+    "json_schema": "json",
+    "regex": "regex",
+    "grammar": "grammar",
+    "ebnf": "grammar",
+}
+"""What structured output was called by earlier and other servers, and what it is in ``structured_outputs``."""
 _MEDIA = Unbuilt(instead="Only text is supported.")
 
 _COMMON: dict[str, Unbuilt] = {
-    # OpenAI
-    "response_format": Unbuilt(only({"type": "text"}), 'Only {"type": "text"} is supported.'),
     # structured output, by the names of several servers
-    **dict.fromkeys(
-        (
-            "guided_json",
-            "guided_regex",
-            "guided_choice",
-            "guided_grammar",
-            "guided_json_object",
-            "guided_decoding_backend",
-            "guided_whitespace_pattern",
-            "structural_tag",
-        ),
-        _GUIDED,
-    ),
-    **dict.fromkeys(("structured_outputs", "grammar", "json_schema", "regex", "ebnf"), _CONSTRAINED),
+    **{
+        old: Unbuilt(instead=f'Its successor is "structured_outputs": {{"{new}": …}}.')
+        for old, new in _SUCCESSORS.items()
+    },
+    "guided_decoding_backend": Unbuilt(only("auto", "guidance"), "Leave it out: structured_outputs has one backend."),
+    "guided_whitespace_pattern": Unbuilt(instead="Leave it out: whitespace is as in JSON, up to 64 at a time."),
     # sampling
     "use_beam_search": Unbuilt(only(False), "Beam search is not available; use n with sampling."),
     "length_penalty": Unbuilt(only(1, 1.0), "It belongs to beam search."),
-    "allowed_token_ids": Unbuilt(only([]), "logit_bias can favour tokens."),
-    "bad_words": Unbuilt(only([]), "logit_bias can forbid tokens."),
     "logprob_token_ids": Unbuilt(),
     "repetition_detection": Unbuilt(),
     "thinking_token_budget": Unbuilt(),

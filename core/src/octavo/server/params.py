@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.errors import ModelNotFound, RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
+from octavo.server.structured import structured_output
 
 if TYPE_CHECKING:
     from octavo.server.responses.schema import TurnFields
@@ -81,7 +82,14 @@ def _params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: Any) -> 
         raise RequestError("'stream_options' needs 'stream': true.", param="stream_options", code="invalid_value")
     fields = {name: checkpoint[name] for name in _FROM_CHECKPOINT if checkpoint.get(name) is not None}
     fields.update((name, value) for name in _FROM_REQUEST if (value := getattr(body, name)) is not None)
-    return SamplingParams(**fields, **own, logit_bias=_logit_bias(body.logit_bias))
+    return SamplingParams(
+        **fields,
+        **own,
+        logit_bias=_logit_bias(body.logit_bias),
+        structured=structured_output(body.response_format, body.structured_outputs),
+        allowed_token_ids=body.allowed_token_ids or None,
+        bad_words=body.bad_words or None,
+    )
 
 
 def _logit_bias(bias: Mapping[str, float] | None) -> dict[int, float] | None:

@@ -38,7 +38,10 @@ class NativeSampler:
             results += [np.zeros(draws, np.float32), np.zeros(draws, np.int32)]
             results += [np.zeros((draws, most), np.int32), np.zeros((draws, most), np.float32)]
         given = batch_arrays(batch)
-        sizes = np.array([rows, vocab, draws, len(batch.bias[0]), max(most, 0)], np.int32)
+        masks, words = given[-2:]
+        if len(masks) and words.shape != (len(masks), -(-vocab // 32)):
+            raise RuntimeError(f"a mask of shape {words.shape} does not fit {len(masks)} draws from {vocab} tokens")
+        sizes = np.array([rows, vocab, draws, len(batch.bias[0]), max(most, 0), len(masks)], np.int32)
         batch_at = (ctypes.c_void_p * len(given))(*map(pointer, given))
         results_at = (ctypes.c_void_p * 6)(*map(pointer, results))  # the last four may be null
         status = self._library.octavo_sample(
@@ -53,6 +56,7 @@ def batch_arrays(batch: SamplingBatch) -> list[npt.NDArray[Any]]:
     """In the order of the library's SamplingBatch."""
     ints, floats = np.int32, np.float32
     bias_draw, bias_token, bias_value = batch.bias
+    mask_draw, mask_words = batch.mask or (np.zeros(0, ints), np.zeros((0, 0), np.uint32))
     parts: list[tuple[Any, tuple[npt.NDArray[Any], ...]]] = [
         (ints, (batch.row, batch.target)),
         (floats, (batch.temperature,)),
@@ -61,6 +65,7 @@ def batch_arrays(batch: SamplingBatch) -> list[npt.NDArray[Any]]:
         (np.uint64, (batch.seed,)),
         (ints, (batch.sample_index, batch.position, batch.logprobs, bias_draw, bias_token)),
         (floats, (bias_value,)),
-        (ints, batch.history),
+        (ints, (*batch.history, mask_draw)),
+        (np.uint32, (mask_words,)),
     ]
     return [np.ascontiguousarray(array, kind) for kind, arrays in parts for array in arrays]

@@ -99,7 +99,15 @@ def draws(vocab: int) -> st.SearchStrategy[Draw]:
         bias=st.dictionaries(token, st.sampled_from([-100.0, -INF, -1.5, 0.25, 5.0]), max_size=4),
         prompt=st.lists(token, max_size=6),
         output=st.lists(token, max_size=6),
+        allowed=st.one_of(st.none(), st.none(), masks(vocab)),
+        vocab=st.just(vocab),
     )
+
+
+def masks(vocab: int) -> st.SearchStrategy[frozenset[int]]:
+    """Few tokens, none, all, or all but a few: words of zeros, of ones, and mixed."""
+    some = st.frozensets(st.integers(0, vocab - 1), max_size=5)
+    return st.one_of(some, some.map(lambda tokens: frozenset(range(vocab)) - tokens))
 
 
 @st.composite
@@ -153,6 +161,10 @@ SHAPES: list[dict[str, Any]] = [
     {"repetition": 1.3, "frequency": 0.3, "prompt": range(0, 6000, 7), "output": [*range(0, 3000, 5), 10, 10]},
     {"presence": 0.4, "output": range(0, 3000, 3), "top_p": 0.8},
     {"bias": {i: (-INF if i % 3 else 4.0) for i in range(0, 6000, 11)}, "top_p": 0.9},
+    {"allowed": frozenset(range(3, 6000, 577))},
+    {"allowed": frozenset(range(3, 6000, 577)), "temperature": 0.0},
+    {"allowed": frozenset({3000}), "top_k": 40, "logprobs": 3},
+    {"allowed": frozenset(range(500, 5000)), "top_p": 0.9},
     {"logprobs": 20},
     {"logprobs": 0, "target": 777},
 ]  # fmt: skip
@@ -164,7 +176,9 @@ def test_large_vocabularies_are_sampled_as_by_the_host(kernels: KernelSet, vocab
     rows = 8
     logits = realistic(vocab, rows)
     made = [
-        Draw(row=row, seed=11 * row + i, position=i, **shape) for i, shape in enumerate(SHAPES) for row in range(rows)
+        Draw(row=row, seed=11 * row + i, position=i, vocab=vocab, **shape)
+        for i, shape in enumerate(SHAPES)
+        for row in range(rows)
     ]
     both(kernels, logits, make_batch(made))
 
@@ -189,7 +203,7 @@ def test_a_prefix_that_holds_exactly_top_p_is_enough(kernels: KernelSet) -> None
 @pytest.mark.parametrize("threads", [2, 3, 7])
 def test_any_number_of_threads_gives_the_same_samples(generic: KernelSet, threads: int) -> None:
     logits = realistic(6144, 5)
-    batch = make_batch([Draw(row=i % 5, seed=i, **SHAPES[i % len(SHAPES)]) for i in range(90)])
+    batch = make_batch([Draw(row=i % 5, seed=i, vocab=6144, **SHAPES[i % len(SHAPES)]) for i in range(90)])
     same(generic.sample(logits, batch, threads), generic.sample(logits, batch))
 
 

@@ -136,14 +136,14 @@ def test_sampling_stays_inside_its_arrays(pair: tuple[KernelSet, KernelSet]) -> 
         shapes = [
             Draw(), Draw(temperature=0.0, logprobs=3), Draw(target=0, logprobs=0), Draw(min_p=0.2), Draw(top_k=3),
             Draw(top_p=0.9), Draw(top_p=0.999, temperature=9.0), Draw(top_k=60, top_p=0.5, logprobs=99),
-            Draw(bias={0: -np.inf}, output=[0, 0], presence=1.0),
+            Draw(bias={0: -np.inf}, output=[0, 0], presence=1.0), Draw(allowed=frozenset({0})),
         ]  # fmt: skip
         for vocab in (1, 2, 31, 63, 64, 65, 100, 1000):
             logits = (rng.standard_normal((4, vocab)) * [[0], [1], [5], [50]]).astype(np.float32)
             logits[1, vocab // 2], logits[3, vocab // 3] = -np.inf, 3e38
             yield kernels.maxima(logits[2].copy())
             yield kernels.weigh(logits[2].copy(), float(logits[2].max()), 2.0, 1024.0)[0]
-            draws = [replace(shape, row=row, seed=row) for shape in shapes for row in range(4)]
+            draws = [replace(shape, row=row, seed=row, vocab=vocab) for shape in shapes for row in range(4)]
             yield from vars(kernels.sample(logits, make_batch(draws), threads=3)).values()
 
     same(pair, calls)

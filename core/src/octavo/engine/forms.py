@@ -1,0 +1,51 @@
+"""What a request asks in strings of its tokens, made ready for the engine, which knows no text."""
+
+from __future__ import annotations
+
+from octavo.errors import RequestError
+from octavo.runner import TokenConstraint
+from octavo.sampling import SamplingParams
+from octavo.text import Tokenizer
+from octavo.text.bad_words import tokenise_bad_words
+from octavo.text.grammar import Grammars
+
+
+class Forms:
+    """Of one model, of ``vocab_size`` logits, whose ``eos_ids`` end a sequence. For any thread."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._grammars = Grammars(tokenizer, vocab_size, eos_ids)
+
+    def ready(self, params: SamplingParams) -> bool:
+        """Whether `prepare` has nothing to compile, which takes milliseconds to seconds."""
+        return params.structured is None or self._grammars.known(params.structured)
+
+    def prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
+        """The parameters with token ids for ``bad_words``, and what ``structured`` was compiled to.
+
+        Raises RequestError for what cannot be honoured.
+        """
+        constraint = None if params.structured is None else self._grammars.start(params.structured)
+        return tokenise_bad_words(params, self._tokenizer), constraint
+
+    def close(self) -> None:
+        """End the process that forms are compiled in."""
+        self._grammars.close()
+
+
+class NoForms:
+    """In place of `Forms` where an engine is put together without its model's vocabulary."""
+
+    def ready(self, params: SamplingParams) -> bool:
+        """Nothing takes long."""
+        return True
+
+    def prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
+        """Raises RequestError for what needs a vocabulary."""
+        if params.structured is not None or params.bad_words is not None:
+            raise RequestError("this engine has no means for structured output and bad words")
+        return params, None
+
+    def close(self) -> None:
+        """Nothing is held."""

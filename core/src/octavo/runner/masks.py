@@ -1,0 +1,66 @@
+"""Token masks as words of 32 bits, and what becomes of them where a platform takes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.platform.step import SamplingBatch, Words
+
+
+class TokenConstraint(Protocol):
+    """Which tokens may come next in one sequence, as a state that follows it.
+
+    The scheduler accepts every token of a sequence once, in order; the runner asks for masks in between. Preemption
+    changes nothing: the state stays with the sequence. All calls come from the engine's thread.
+    """
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end the sequence. A mask has them where the form is complete."""
+
+    def mask(self, out: Words) -> str | None:
+        """Overwrite ``out`` [ceil(V / 32)] with the tokens that may come next. Returns a sentence if none can."""
+
+    def accept(self, token: int) -> bool:
+        """Go on by a token that the mask had. True: the form is complete, and nothing more may follow."""
+
+    def fork(self) -> TokenConstraint:
+        """The same state for another sequence that goes its own way from here."""
+
+
+def word_count(vocab: int) -> int:
+    """Words of a mask."""
+    return -(-vocab // 32)
+
+
+def pack(tokens: Iterable[int], vocab: int) -> Words:
+    """The mask of some tokens; those outside the vocabulary are left out."""
+    bits = np.zeros(word_count(vocab) * 32, np.uint8)
+    bits[[t for t in tokens if 0 <= t < vocab]] = 1
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32, copy=False)
+
+
+def allowed_tokens(words: Words, vocab: int) -> npt.NDArray[np.bool_]:
+    """A mask as one boolean per token."""
+    octets = np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)
+    return np.unpackbits(octets, count=vocab, bitorder="little").view(np.bool_)
+
+
+def as_bias(batch: SamplingBatch, vocab: int) -> SamplingBatch:
+    """The same batch with biases of -inf in place of its mask: slower, and understood by every platform."""
+    if batch.mask is None:
+        return batch
+    draws, words = batch.mask
+    which, tokens = np.nonzero([~allowed_tokens(row, vocab) for row in words])
+    owners, ids, values = batch.bias
+    bias = (
+        np.concatenate([owners, draws[which]]),
+        np.concatenate([ids, tokens.astype(np.int32)]),
+        np.concatenate([values, np.full(len(which), -np.inf, np.float32)]),
+    )
+    return replace(batch, bias=bias, mask=None)
