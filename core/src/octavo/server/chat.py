@@ -17,7 +17,7 @@ from octavo.server.errors import request_id_of
 from octavo.server.fields import CHAT_UNBUILT
 from octavo.server.logprobs import chat_logprobs
 from octavo.server.params import chat_params, served_name
-from octavo.server.prompts import chat_prompt
+from octavo.server.prompts import chat_prompt, truncated
 from octavo.server.replies import (
     ChatChoice,
     ChatChunk,
@@ -44,6 +44,7 @@ def routes(service: Service) -> APIRouter:
         model = served_name(body.model, service.backend.model_names)
         params = chat_params(body, service.backend.default_params)
         prompt = await chat_prompt(body, service.backend.tokenizer)
+        prompt = truncated(prompt, body, service.backend.max_model_len, params.max_tokens)
         job = service.job("chatcmpl", body, request_id_of(request), [prompt], params)
         answer = _Answer(service, body, job, model)
         if body.stream:

@@ -18,7 +18,7 @@ from octavo.server.errors import request_id_of
 from octavo.server.fields import COMPLETION_UNBUILT
 from octavo.server.logprobs import CompletionLogprobsWriter
 from octavo.server.params import completion_params, served_name
-from octavo.server.prompts import completion_prompts
+from octavo.server.prompts import completion_prompts, truncated
 from octavo.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
 from octavo.server.schema import CompletionRequest, StreamOptions
 from octavo.server.service import Service, json_response
@@ -37,6 +37,7 @@ def routes(service: Service) -> APIRouter:
         params = completion_params(body, service.backend.default_params)
         settings = service.settings
         prompts = await completion_prompts(body, service.backend.tokenizer, settings.max_prompts)
+        prompts = [truncated(prompt, body, service.backend.max_model_len, params.max_tokens) for prompt in prompts]
         if len(prompts) * params.n > settings.max_sequences:
             raise RequestError(
                 f"{len(prompts)} prompts times n={params.n} are more than the {settings.max_sequences} sequences "

@@ -80,8 +80,6 @@ _COMMON: dict[str, Unbuilt] = {
     "thinking_token_budget": Unbuilt(),
     "watermarking": Unbuilt(only(False)),
     # prompt and text
-    "truncate_prompt_tokens": Unbuilt(instead="Send a prompt that fits the context."),
-    "truncation_side": Unbuilt(),
     "spaces_between_special_tokens": Unbuilt(only(True)),
     "return_prompt_text": Unbuilt(only(False)),
     "stream_interval": Unbuilt(only(1)),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 
 T = TypeVar("T")
 
@@ -132,6 +132,32 @@ def _part(part: Any, where: str) -> str:
         field = f"{where}.{_TEXT_PARTS[kind]}"
         raise RequestError(f"'{field}' must be a string.", param=field, code="invalid_type")
     return text
+
+
+def truncated(prompt: list[int], body: SamplingFields, max_model_len: int, max_tokens: int | None) -> list[int]:
+    """The part of a prompt that ``truncate_prompt_tokens`` keeps. Raises RequestError.
+
+    -1 keeps what leaves room for ``max_tokens`` (None: for one token). The end is kept, or the start where
+    ``truncation_side`` is "right". Tokens count alike: a BOS goes with the start it belongs to.
+    """
+    keep = body.truncate_prompt_tokens
+    if keep is None:
+        return prompt
+    if keep == -1:
+        reserved = 1 if max_tokens is None else max_tokens
+        keep = max_model_len - reserved
+        if keep < 1:
+            raise RequestError(
+                f"'max_tokens' {reserved} leaves no room for a prompt: the context has {max_model_len} tokens.",
+                param="max_tokens",
+            )
+    if not 1 <= keep <= max_model_len:
+        raise RequestError(
+            f"'truncate_prompt_tokens' is {keep}; it must be -1, or from 1 to {max_model_len}, the model's context.",
+            param="truncate_prompt_tokens",
+            code="invalid_value",
+        )
+    return prompt[:keep] if body.truncation_side == "right" else prompt[-keep:]
 
 
 def _prompt_error(message: str, code: str = "invalid_type") -> RequestError:

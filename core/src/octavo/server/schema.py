@@ -6,7 +6,7 @@ Ranges that belong to sampling are checked by ``SamplingParams``; only what is t
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -54,6 +54,10 @@ class SamplingFields(BaseModel):
     """Lower runs earlier."""
     cache_salt: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")] | None = None
     """Requests share cached prefixes only with requests of the same salt."""
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    """Keep this many tokens of the prompt; -1: as many as fit. See ``prompts.truncated``."""
+    truncation_side: Literal["left", "right"] | None = None
+    """Where the prompt is cut; left, so that its end is kept, is the default."""
     request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")] | None = None
     """The id of the response, without its prefix."""
     return_token_ids: bool | None = None
