@@ -27,16 +27,6 @@ def only(*harmless: Any) -> Harmless:
     return lambda value, _body: any(type(value) is type(h) and value == h for h in harmless)
 
 
-def same_as(other: str, default: Any) -> Harmless:
-    """The value is that of another field, or its default where that is absent."""
-
-    def check(value: Any, body: Mapping[str, Any]) -> bool:
-        expected = body.get(other)
-        return only(default if expected is None else expected)(value, body)
-
-    return check
-
-
 @dataclass(frozen=True)
 class Unbuilt:
     """A known field that works only with values that ask for nothing."""
@@ -75,7 +65,6 @@ _COMMON: dict[str, Unbuilt] = {
     "allowed_token_ids": Unbuilt(only([]), "logit_bias can favour tokens."),
     "bad_words": Unbuilt(only([]), "logit_bias can forbid tokens."),
     "logprob_token_ids": Unbuilt(),
-    "prompt_logprobs": Unbuilt(instead="The completions API gives them with echo and logprobs."),
     "repetition_detection": Unbuilt(),
     "thinking_token_budget": Unbuilt(),
     "watermarking": Unbuilt(only(False)),
@@ -90,6 +79,7 @@ _COMMON: dict[str, Unbuilt] = {
 
 CHAT_UNBUILT: Mapping[str, Unbuilt] = {
     **_COMMON,
+    "prompt_logprobs": Unbuilt(instead="The completions API gives them."),
     "tools": Unbuilt(instead=_NO_TOOLS),
     "tool_choice": Unbuilt(only("none"), _NO_TOOLS),
     "functions": Unbuilt(instead=_NO_TOOLS),
@@ -114,8 +104,6 @@ CHAT_UNBUILT: Mapping[str, Unbuilt] = {
 
 COMPLETION_UNBUILT: Mapping[str, Unbuilt] = {
     **_COMMON,
-    "best_of": Unbuilt(same_as("n", 1), "It must equal n."),
-    "suffix": Unbuilt(),
     "prompt_embeds": Unbuilt(),
 }
 

@@ -8,7 +8,14 @@ from collections.abc import Set as AbstractSet
 
 from octavo.runner.plan import TokenLogprobs
 from octavo.server.backend import TextTokenizer
-from octavo.server.replies import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
+from octavo.server.replies import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    PromptLogprob,
+    PromptLogprobs,
+    TokenLogprob,
+    TopLogprob,
+)
 
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot write."""
@@ -66,11 +73,27 @@ def chat_logprobs(entries: Sequence[TokenLogprobs], names: TokenNames, *, as_ids
     return ChatLogprobs(content)
 
 
+def prompt_logprobs(entries: Sequence[TokenLogprobs | None], names: TokenNames, top: int) -> PromptLogprobs:
+    """vLLM's shape for the tokens of a prompt: each with its own entry and ``top`` alternatives, the best first."""
+
+    def at(entry: TokenLogprobs) -> dict[str, PromptLogprob]:
+        ranked = [(token, logprob, rank) for rank, (token, logprob) in enumerate(entry.top[:top], 1)]
+        if all(token != entry.token_id for token, _, _ in ranked):
+            ranked.append((entry.token_id, entry.logprob, entry.rank))
+        return {
+            str(token): PromptLogprob(floored(logprob), rank, names.of(token)[0]) for token, logprob, rank in ranked
+        }
+
+    return [None if entry is None else at(entry) for entry in entries]
+
+
 class CompletionLogprobsWriter:
     """The completions API's shape for one choice, piece by piece, with running text offsets."""
 
-    def __init__(self, names: TokenNames, *, as_ids: bool = False, skip_special: bool = True) -> None:
+    def __init__(self, names: TokenNames, top: int, *, as_ids: bool = False, skip_special: bool = True) -> None:
+        """``top``: alternatives at most per token; the entries may hold more."""
         self._names = names
+        self._most = top
         self._as_ids = as_ids
         self._hidden = names.special_ids if skip_special else frozenset[int]()
         self._characters: Callable[[bytes], str] = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -93,7 +116,7 @@ class CompletionLogprobsWriter:
         """The alternatives and the chosen token. Its value is the very float of ``token_logprobs``, and the largest
         value is the most probable token's: a second token of the same name goes under its id, not over the first.
         """
-        found = {token: logprob for token, logprob in entry.top if token != entry.token_id}
+        found = {token: logprob for token, logprob in entry.top[: self._most] if token != entry.token_id}
         found[entry.token_id] = entry.logprob
         top: dict[str, float] = {}
         for token, logprob in sorted(found.items(), key=lambda pair: -floored(pair[1])):

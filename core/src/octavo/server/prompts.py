@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
 from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
+from octavo.text.fim import FillInMiddle, encode_inside
 
 T = TypeVar("T")
 
@@ -186,11 +187,33 @@ def split_prompts(prompt: Any, limit: int) -> list[str | list[int]]:
 
 
 async def completion_prompts(body: CompletionRequest, tokenizer: TextTokenizer, limit: int) -> list[list[int]]:
-    """The token ids of each prompt of a completions request."""
+    """The token ids of each prompt of a completions request; with ``suffix`` they ask to fill the gap before it."""
     prompts = split_prompts(body.prompt, limit)
     special = body.add_special_tokens is not False
+    fim = _fim(body, tokenizer) if body.suffix else None
+
+    def plain(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False)
 
     def encode() -> list[list[int]]:
-        return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
+        ids = [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
+        if fim is None:
+            return ids
+        suffix = encode_inside(plain, body.suffix or "")
+        return [fim.prompt(prefix, suffix, tokenizer.bos_token_id) for prefix in ids]
 
-    return await _off_loop(sum(len(p) for p in prompts if isinstance(p, str)), encode)
+    characters = sum(len(p) for p in prompts if isinstance(p, str)) + len(body.suffix or "")
+    return await _off_loop(characters, encode)
+
+
+def _fim(body: CompletionRequest, tokenizer: TextTokenizer) -> FillInMiddle:
+    if tokenizer.fim is None:
+        raise RequestError(
+            "'suffix' needs a model that fills gaps; this one has no fill-in-the-middle tokens.",
+            param="suffix",
+            code="unsupported_parameter",
+        )
+    for name in ("echo", "truncate_prompt_tokens"):
+        if getattr(body, name):
+            raise RequestError(f"'suffix' and '{name}' exclude each other.", param=name, code="invalid_value")
+    return tokenizer.fim

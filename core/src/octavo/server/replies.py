@@ -4,7 +4,7 @@ encodes it in about a microsecond. A field that is UNSET is left out; None is wr
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -129,6 +129,18 @@ class CompletionLogprobs(Struct):
     text_offset: list[int]
 
 
+class PromptLogprob(Struct):
+    """One token that could stand at a place of the prompt; ``rank`` 1 is the most probable."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs: TypeAlias = list[dict[str, PromptLogprob] | None]
+"""For each prompt token its own entry and the alternatives, by id; null for the first."""
+
+
 class CompletionChoice(Struct, kw_only=True):
     """One generated text, or what a chunk adds to it."""
 
@@ -139,6 +151,7 @@ class CompletionChoice(Struct, kw_only=True):
     stop_reason: int | str | None = None
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(Struct, kw_only=True):
