@@ -57,6 +57,9 @@ class SamplingParams:
     ``prompt_logprobs`` asks the same of the prompt's tokens. ``max_tokens`` None means up to the
     context's end.
 
+    ``visible_special_ids`` are special tokens that have text even with ``skip_special_tokens``: what a parser of the
+    text looks for.
+
     ``stop`` and ``stop_token_ids`` take any iterable and become tuples; ``stop_strings`` and ``stop_ids`` hold
     what they come to.
 
@@ -81,6 +84,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
+    visible_special_ids: Iterable[int] = ()
     include_stop_str_in_output: bool = False
     detokenize: bool = True
     stop_strings: tuple[str, ...] = field(init=False, default=())
@@ -108,6 +112,10 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
+        visible = frozenset(self.visible_special_ids)
+        for token in visible:
+            _token_id("visible_special_ids", token)
+        object.__setattr__(self, "visible_special_ids", visible)
         self._check_stops()
         self._check_bias()
 

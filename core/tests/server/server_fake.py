@@ -35,10 +35,14 @@ class FakeTokenizer:
     vocab_size = TWIN + 1
     bos_token_id = BOS
     fim: FillInMiddle | None = None
+    template: str | None = None
 
     @property
     def info(self) -> dict[str, Any]:
         return {"bos_token": "<s>", "eos_token": "</s>", "pad_token": None, "chat_template": None}
+
+    def chat_template_for(self, *, tools: bool = False) -> str | None:
+        return self.template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [BOS] * add_special_tokens + list(text.encode())

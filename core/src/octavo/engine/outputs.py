@@ -89,7 +89,10 @@ class RequestState:
         detokenizer = None
         if params.detokenize:
             detokenizer = Detokenizer(
-                self.tokenizer, self.prompt_token_ids, skip_special_tokens=params.skip_special_tokens
+                self.tokenizer,
+                self.prompt_token_ids,
+                skip_special_tokens=params.skip_special_tokens,
+                visible=params.visible_special_ids,
             )
         stops = StopStrings(params.stop_strings, include=params.include_stop_str_in_output)
         choice = self._choices[index] = _Choice(detokenizer, stops)

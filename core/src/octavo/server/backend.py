@@ -34,6 +34,9 @@ class TextTokenizer(Protocol):
     def info(self) -> Mapping[str, Any]:
         """JSON values on the tokenizer: its special tokens, ``vocab_size``, ``chat_template`` and more."""
 
+    def chat_template_for(self, *, tools: bool = False) -> str | None:
+        """The template of conversations, with tools or without; None for a model that has none."""
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
 

@@ -11,13 +11,12 @@ from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, UnsetType
 
 from octavo.runner.plan import TokenLogprobs
-from octavo.server.backend import Choice
 from octavo.server.body import read_body
+from octavo.server.chat_ask import chat_ask
 from octavo.server.errors import request_id_of
 from octavo.server.fields import CHAT_UNBUILT
 from octavo.server.logprobs import chat_logprobs
 from octavo.server.params import chat_params, served_name
-from octavo.server.prompts import chat_prompt, truncated
 from octavo.server.replies import (
     ChatChoice,
     ChatChunk,
@@ -26,12 +25,17 @@ from octavo.server.replies import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
+    FunctionCall,
+    ToolCall,
+    ToolCallDelta,
     Usage,
 )
 from octavo.server.schema import ChatCompletionRequest, StreamOptions
 from octavo.server.service import Service, json_response
 from octavo.server.sse import EventStream, event
-from octavo.server.streams import Job, Tally, collect, run, while_connected
+from octavo.server.streams import while_connected
+from octavo.server.turn import Answer, Piece, Turn
+from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
 
 
 def routes(service: Service) -> APIRouter:
@@ -43,10 +47,9 @@ def routes(service: Service) -> APIRouter:
         body = await read_body(request, ChatCompletionRequest, CHAT_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
         params = chat_params(body, service.backend.default_params)
-        prompt = await chat_prompt(body, service.backend.tokenizer)
-        prompt = truncated(prompt, body, service.backend.max_model_len, params.max_tokens)
-        job = service.job("chatcmpl", body, request_id_of(request), [prompt], params)
-        answer = _Answer(service, body, job, model)
+        ask = chat_ask(body, params, service.settings)
+        turn = await Turn.prepare(service, ask, f"chatcmpl-{body.request_id or request_id_of(request)}")
+        answer = _Answer(service, body, turn, model)
         if body.stream:
             return EventStream(answer.events())
         return json_response(await while_connected(request.receive, answer.whole()))
@@ -60,7 +63,7 @@ class _Answer:
 
     service: Service
     body: ChatCompletionRequest
-    job: Job
+    turn: Turn
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -74,71 +77,97 @@ class _Answer:
 
     async def whole(self) -> ChatCompletion:
         """The answer in one piece."""
-        collected = await collect(self.service.backend, self.job)
+        answers = await self.turn.whole()
         return ChatCompletion(
-            id=self.job.response_id,
+            id=self.turn.job.response_id,
             created=self.created,
             model=self.model,
-            choices=[
-                ChatChoice(
-                    index=index,
-                    message=ChatMessage("".join(choice.text)),
-                    logprobs=self._logprobs(choice.logprobs),
-                    finish_reason=choice.finish_reason,
-                    stop_reason=choice.stop_reason,
-                    token_ids=self._ids(choice.token_ids),
-                )
-                for index, choice in enumerate(collected.choices)
-            ],
-            usage=collected.usage,
+            choices=[self._choice(index, answer) for index, answer in enumerate(answers)],
+            usage=self.turn.usage,
             system_fingerprint=self.service.fingerprint,
-            prompt_token_ids=self._ids(self.job.prompts[0]),
+            prompt_token_ids=self._ids(self.turn.job.prompts[0]),
         )
+
+    def _choice(self, index: int, answer: Answer) -> ChatChoice:
+        return ChatChoice(
+            index=index,
+            message=self._message(answer),
+            logprobs=self._logprobs(answer.whole.logprobs),
+            finish_reason=answer.finish_reason,
+            stop_reason=answer.whole.stop_reason,
+            token_ids=self._ids(answer.whole.token_ids),
+        )
+
+    def _message(self, answer: Answer) -> ChatMessage:
+        message = ChatMessage(answer.words)
+        if answer.thoughts:
+            message.reasoning = message.reasoning_content = "".join(answer.thoughts)
+        if answer.calls:
+            message.tool_calls = [ToolCall(call.id, FunctionCall(call.name, call.arguments)) for call in answer.calls]
+        return message
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer as events: per choice a role when its first token is there, its pieces, a finish reason;
         then the usage, where it was asked for.
         """
         options = self.body.stream_options or StreamOptions()
-        tally = Tally(self.job)
         spoken: set[int] = set()
-        async with aclosing(run(self.service.backend, self.job)) as stream:
-            async for number, item in stream:
-                tally.count(number, item)
+        async with aclosing(self.turn.pieces()) as stream:
+            async for pieces in stream:
                 data = b""
                 now: Usage | UnsetType | None = None if options.include_usage else UNSET
                 if options.include_usage and options.continuous_usage_stats:
-                    now = tally.usage()
-                for choice in item.outputs:
-                    piece = self._piece(choice)
-                    if piece is None:
+                    now = self.turn.usage
+                for piece in pieces:
+                    chunk = self._chunk_choice(piece)
+                    if chunk is None:
                         continue
-                    if choice.index not in spoken:
-                        role = ChatChunkChoice(index=choice.index, delta=ChatDelta("", "assistant"))
-                        ids = UNSET if spoken else self._ids(self.job.prompts[0])
+                    if chunk.index not in spoken:
+                        role = ChatChunkChoice(index=chunk.index, delta=ChatDelta("", "assistant"))
+                        ids = UNSET if spoken else self._ids(self.turn.job.prompts[0])
                         data += event(self._chunk([role], now, ids))
-                        spoken.add(choice.index)
-                    data += event(self._chunk([piece], now))
+                        spoken.add(chunk.index)
+                    data += event(self._chunk([chunk], now))
                 if data:
                     yield data
         if options.include_usage:
-            yield event(self._chunk([], tally.usage()))
+            yield event(self._chunk([], self.turn.usage))
 
-    def _piece(self, choice: Choice) -> ChatChunkChoice | None:
-        """A choice's part of a chunk, or None if it would say nothing: benchmarks take every chunk for a token."""
-        finished = choice.finish_reason is not None
+    def _chunk_choice(self, piece: Piece) -> ChatChunkChoice | None:
+        """A piece's part of a chunk, or None if it would say nothing: benchmarks take every chunk for a token."""
+        choice, finished = piece.choice, piece.finish_reason is not None
         logprobs = self._logprobs(choice.logprobs) if choice.token_ids else None
         ids = self._ids(choice.token_ids)
-        if not (choice.text or finished or logprobs or ids):
+        delta = self._delta(piece.parts)
+        if not (piece.parts or finished or logprobs or ids):
             return None
         return ChatChunkChoice(
             index=choice.index,
-            delta=ChatDelta(choice.text or UNSET),
+            delta=delta,
             logprobs=logprobs,
-            finish_reason=choice.finish_reason,
+            finish_reason=piece.finish_reason,
             stop_reason=choice.stop_reason if finished else UNSET,
             token_ids=ids,
         )
+
+    def _delta(self, parts: Sequence[Part]) -> ChatDelta:
+        """What parts add to a message. Those of one call are one entry: its name and the first of its arguments."""
+        delta = ChatDelta()
+        calls: dict[int, ToolCallDelta] = {}
+        for part in parts:
+            match part:
+                case Words(text):
+                    delta.content = (delta.content or "") + text
+                case Thoughts(text):
+                    delta.reasoning = delta.reasoning_content = (delta.reasoning or "") + text
+                case CallBegins(index, call_id, name):
+                    calls[index] = ToolCallDelta(index, call_id, "function", FunctionCall(name, ""))
+                case CallArguments(index, json):
+                    call = calls.setdefault(index, ToolCallDelta(index))
+                    call.function.arguments = (call.function.arguments or "") + json
+        if calls:
+            delta.tool_calls = list(calls.values())
+        return delta
 
     def _chunk(
         self,
@@ -147,7 +176,7 @@ class _Answer:
         prompt_token_ids: list[int] | UnsetType = UNSET,
     ) -> ChatChunk:
         return ChatChunk(
-            id=self.job.response_id,
+            id=self.turn.job.response_id,
             created=self.created,
             model=self.model,
             system_fingerprint=self.service.fingerprint,

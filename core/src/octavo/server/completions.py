@@ -18,7 +18,7 @@ from octavo.server.errors import request_id_of
 from octavo.server.fields import COMPLETION_UNBUILT
 from octavo.server.logprobs import CompletionLogprobsWriter, floored, prompt_logprobs
 from octavo.server.params import completion_params, served_name
-from octavo.server.prompts import completion_prompts, truncated
+from octavo.server.prompts import completion_prompts, truncation
 from octavo.server.replies import Completion, CompletionChoice, CompletionLogprobs, PromptLogprobs, Usage
 from octavo.server.schema import CompletionRequest, StreamOptions
 from octavo.server.service import Service, json_response
@@ -37,7 +37,9 @@ def routes(service: Service) -> APIRouter:
         params = completion_params(body, service.backend.default_params)
         tokenizer, settings = service.backend.tokenizer, service.settings
         prompts = await completion_prompts(body, tokenizer, settings.max_prompts)
-        prompts = [truncated(prompt, body, service.backend.max_model_len, params.max_tokens) for prompt in prompts]
+        cut = truncation(body.truncate_prompt_tokens, body.truncation_side)
+        if cut is not None:
+            prompts = [cut.of(prompt, service.backend.max_model_len, params.max_tokens) for prompt in prompts]
         if len(prompts) * params.n > settings.max_sequences:
             name = "n" if body.best_of is None else "best_of"
             raise RequestError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
+from octavo.server.schema import CompletionRequest
 from octavo.text.fim import FillInMiddle, encode_inside
+from octavo.text.parts import Tool
 
 T = TypeVar("T")
 
@@ -19,8 +21,6 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 _TOOL_ROLES = ("tool", "function")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Kinds of content parts that are text, with the key that holds it."""
-_RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
-"""What ``chat_template_kwargs`` may not override."""
 
 INLINE_CHARACTERS = 4096
 """A longer text is tokenised in a thread: at about a million characters a second the event loop would stall
@@ -31,46 +31,74 @@ async def _off_loop(characters: int, work: Callable[[], T]) -> T:
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
-async def chat_prompt(body: ChatCompletionRequest, tokenizer: TextTokenizer) -> list[int]:
-    """The token ids of a conversation, as the model's chat template writes it."""
-    extra = body.chat_template_kwargs or {}
-    for name in _RESERVED:
-        if name in extra:
-            raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
-    goes_on = bool(body.continue_final_message)
-    if goes_on and body.add_generation_prompt:
-        raise RequestError(
-            "'continue_final_message' and 'add_generation_prompt' exclude each other.", param="continue_final_message"
-        )
-    add_prompt = not goes_on if body.add_generation_prompt is None else body.add_generation_prompt
-    return await conversation_prompt(
-        normalise_messages(body.messages),
-        tokenizer,
-        add_generation_prompt=add_prompt,
-        continue_final_message=goes_on,
-        variables=extra,
-    )
-
-
 async def conversation_prompt(
     messages: Sequence[Mapping[str, Any]],
     tokenizer: TextTokenizer,
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
+    tools: Sequence[Tool] = (),
+    chat_template: str | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
-    """The token ids of normalised messages. ``variables`` are the template's own. Raises RequestError."""
+    """The token ids of normalised messages. ``chat_template`` replaces the model's; ``variables`` are the template's
+    own. Raises RequestError.
+    """
     plain = [dict(message) for message in messages]
+    options = dict(variables)
+    if tools:
+        options["tools"] = [template_tool(tool) for tool in tools]
+    if chat_template is not None:
+        options["chat_template"] = chat_template
     return await _off_loop(
         sum(len(message["content"]) for message in plain),
         lambda: tokenizer.apply_chat_template(
             plain,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            **variables,
+            **options,
         ),
     )
+
+
+def template_tool(tool: Tool) -> dict[str, Any]:
+    """A tool as chat templates know it."""
+    described = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.parameters}}
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """How a prompt is shortened: to ``tokens`` at most, -1 being what leaves room for the answer; at the end, or
+    else at the beginning. Tokens count alike: a BOS goes with the beginning it belongs to.
+    """
+
+    tokens: int
+    keep_beginning: bool = False
+
+    def of(self, prompt: list[int], max_model_len: int, max_tokens: int | None) -> list[int]:
+        """The prompt, shortened. Raises RequestError for a length that no prompt can have."""
+        room = self.tokens
+        if room == -1:
+            reserved = 1 if max_tokens is None else max_tokens
+            room = max_model_len - reserved
+            if room < 1:
+                raise RequestError(
+                    f"'max_tokens' {reserved} leaves no room for a prompt: the context has {max_model_len} tokens.",
+                    param="max_tokens",
+                )
+        if not 1 <= room <= max_model_len:
+            raise RequestError(
+                f"'truncate_prompt_tokens' is {room}; it must be -1, or from 1 to {max_model_len}, the context.",
+                param="truncate_prompt_tokens",
+                code="invalid_value",
+            )
+        return prompt[:room] if self.keep_beginning else prompt[-room:]
+
+
+def truncation(tokens: int | None, side: str | None) -> Truncation | None:
+    """What ``truncate_prompt_tokens`` and ``truncation_side`` ask for."""
+    return None if tokens is None else Truncation(tokens, keep_beginning=side == "right")
 
 
 def normalise_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,32 +161,6 @@ def _part(part: Any, where: str) -> str:
         field = f"{where}.{_TEXT_PARTS[kind]}"
         raise RequestError(f"'{field}' must be a string.", param=field, code="invalid_type")
     return text
-
-
-def truncated(prompt: list[int], body: SamplingFields, max_model_len: int, max_tokens: int | None) -> list[int]:
-    """The part of a prompt that ``truncate_prompt_tokens`` keeps. Raises RequestError.
-
-    -1 keeps what leaves room for ``max_tokens`` (None: for one token). The end is kept, or the start where
-    ``truncation_side`` is "right". Tokens count alike: a BOS goes with the start it belongs to.
-    """
-    keep = body.truncate_prompt_tokens
-    if keep is None:
-        return prompt
-    if keep == -1:
-        reserved = 1 if max_tokens is None else max_tokens
-        keep = max_model_len - reserved
-        if keep < 1:
-            raise RequestError(
-                f"'max_tokens' {reserved} leaves no room for a prompt: the context has {max_model_len} tokens.",
-                param="max_tokens",
-            )
-    if not 1 <= keep <= max_model_len:
-        raise RequestError(
-            f"'truncate_prompt_tokens' is {keep}; it must be -1, or from 1 to {max_model_len}, the model's context.",
-            param="truncate_prompt_tokens",
-            code="invalid_value",
-        )
-    return prompt[:keep] if body.truncation_side == "right" else prompt[-keep:]
 
 
 def _prompt_error(message: str, code: str = "invalid_type") -> RequestError:

@@ -6,13 +6,19 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 
 class PromptTokensDetails(Struct):
     """Where the prompt's tokens came from."""
 
     cached_tokens: int
+
+
+class CompletionTokensDetails(Struct):
+    """What the completion's tokens were for."""
+
+    reasoning_tokens: int
 
 
 class Usage(Struct):
@@ -22,11 +28,13 @@ class Usage(Struct):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
 
 
-def usage(prompt: int, completion: int, cached: int) -> Usage:
-    """Usage from its three counts."""
-    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(cached))
+def usage(prompt: int, completion: int, cached: int, reasoning: int | None = None) -> Usage:
+    """Usage from its counts. ``reasoning`` is ``None`` for models whose thoughts are not told from their words."""
+    details = UNSET if reasoning is None else CompletionTokensDetails(reasoning)
+    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(cached), details)
 
 
 class TopLogprob(Struct):
@@ -53,12 +61,41 @@ class ChatLogprobs(Struct):
     refusal: None = None
 
 
+class FunctionCall(Struct):
+    """Which function is called, and how; in a chunk, what it adds to either."""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class ToolCall(Struct):
+    """One call of a tool."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class ToolCallDelta(Struct):
+    """What a chunk adds to one call."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionCall = field(default_factory=FunctionCall)
+
+
 class ChatMessage(Struct):
     """The message that was generated."""
 
-    content: str
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    """The same: both names are in use."""
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+    function_call: FunctionCall | UnsetType = UNSET
 
 
 class ChatChoice(Struct, kw_only=True):
@@ -90,6 +127,10 @@ class ChatDelta(Struct):
 
     content: str | UnsetType = UNSET
     role: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+    function_call: FunctionCall | UnsetType = UNSET
 
 
 class ChatChunkChoice(Struct, kw_only=True):

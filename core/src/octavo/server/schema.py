@@ -55,7 +55,7 @@ class SamplingFields(BaseModel):
     cache_salt: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")] | None = None
     """Requests share cached prefixes only with requests of the same salt."""
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
-    """Keep this many tokens of the prompt; -1: as many as fit. See ``prompts.truncated``."""
+    """Keep this many tokens of the prompt; -1: as many as fit. See ``prompts.Truncation``."""
     truncation_side: Literal["left", "right"] | None = None
     """Where the prompt is cut; left, so that its end is kept, is the default."""
     request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")] | None = None

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Backend
 from octavo.server.logprobs import TokenNames
+from octavo.server.parsers import Parsers
 from octavo.server.schema import SamplingFields
 from octavo.server.settings import ServerSettings
 from octavo.server.streams import Job
@@ -26,6 +27,7 @@ class Service:
     backend: Backend
     settings: ServerSettings
     names: TokenNames = field(init=False)
+    parsers: Parsers = field(init=False)
     fingerprint: str = field(init=False)
     """Changes when the served model does."""
     started: int = field(init=False)
@@ -33,6 +35,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.names = TokenNames(self.backend.tokenizer)
+        self.parsers = Parsers.chosen(self.backend.tokenizer, self.settings)
         what = f"{'|'.join(self.backend.model_names)}|{self.backend.max_model_len}"
         self.fingerprint = "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
         self.started = int(time.time())

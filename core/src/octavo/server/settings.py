@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.errors import ConfigError
@@ -25,6 +26,14 @@ class ServerSettings:
     """Paths that probes call every few seconds; they stay out of the access log."""
     drain_seconds: int = 30
     """How long running requests may go on after SIGTERM."""
+    tool_parser: str = "auto"
+    """How the model writes tool calls: a parser's name, "none", or "auto" for what its chat template asks for."""
+    reasoning_parser: str = "auto"
+    """How the model writes thoughts, likewise."""
+    plugged: Sequence[object] = ()
+    """What the ``octavo_models`` hook returned; parsers among it are known beside the built-in ones."""
+    trust_request_chat_template: bool = False
+    """Whether a request may bring a chat template of its own."""
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_prompts", "max_sequences"):

@@ -121,6 +121,8 @@ class Tally:
     completion_tokens: int = 0
     cached: dict[int, int] = field(default_factory=dict)
     """Cached tokens of each prompt that has begun."""
+    reasoning_tokens: int | None = None
+    """Those of the completion tokens that are thoughts; ``None`` where thoughts are not told from words."""
 
     def count(self, number: int, item: Output) -> None:
         """Take an item into account."""
@@ -128,9 +130,14 @@ class Tally:
         for choice in item.outputs:
             self.completion_tokens += len(choice.token_ids)
 
+    def count_reasoning(self, tokens: int) -> None:
+        """So many of the tokens counted were thoughts."""
+        self.reasoning_tokens = (self.reasoning_tokens or 0) + tokens
+
     def usage(self) -> Usage:
         """The usage so far."""
-        return usage(self.job.prompt_tokens, self.completion_tokens, sum(self.cached.values()))
+        cached = sum(self.cached.values())
+        return usage(self.job.prompt_tokens, self.completion_tokens, cached, self.reasoning_tokens)
 
 
 @dataclass

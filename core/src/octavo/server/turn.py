@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from octavo.errors import RequestError
+from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Choice
-from octavo.server.prompts import conversation_prompt
+from octavo.server.prompts import Truncation, conversation_prompt
 from octavo.server.replies import Usage
 from octavo.server.service import Service
 from octavo.server.streams import Job, Tally, Whole, run
-from octavo.text.parts import CallArguments, CallBegins, OutputParser, Part, PlainParser, Thoughts, Tool, Words
+from octavo.text.answers import AnswerParser
+from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,11 @@ class Ask:
     """False: at most one call."""
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    template_variables: Mapping[str, Any] = MappingProxyType({})
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    chat_template: str | None = None
+    """In place of the model's own."""
+    truncation: Truncation | None = None
+    """How to shorten a prompt that is too long; ``None``: not at all."""
     priority: int = 0
     cache_salt: str = ""
 
@@ -96,9 +102,11 @@ class Answer:
 class Turn:
     """One turn, ready to run once: either `pieces` or `whole`."""
 
-    def __init__(self, service: Service, job: Job, tally: Tally, parsers: Sequence[OutputParser]) -> None:
+    def __init__(self, service: Service, job: Job, tally: Tally, parsers: Sequence[AnswerParser]) -> None:
         self.job = job
         self.tally = tally
+        self.prompt_logprobs: Sequence[TokenLogprobs | None] | None = None
+        """Those of the prompt's tokens, once they have come, where they were asked for."""
         self._service = service
         self._parsers = parsers
         self._calls = [0] * len(parsers)
@@ -106,15 +114,36 @@ class Turn:
     @classmethod
     async def prepare(cls, service: Service, ask: Ask, response_id: str) -> Turn:
         """Render and tokenise. Raises RequestError for what cannot be asked of this model."""
+        parsers, params = service.parsers, ask.params
+        tools = () if ask.tool_choice == "none" else ask.tools
+        if tools and parsers.tools is None:
+            raise RequestError(
+                "'tools': tool calls of this model are not parsed here; leave tools out, or start the server with "
+                "--tool-parser.",
+                param="tools",
+                code="unsupported_parameter",
+            )
         prompt = await conversation_prompt(
             ask.messages,
             service.backend.tokenizer,
             add_generation_prompt=ask.add_generation_prompt,
             continue_final_message=ask.continue_final_message,
+            tools=tools,
+            chat_template=ask.chat_template,
             variables=ask.template_variables,
         )
-        job = Job(response_id, [prompt], ask.params, ask.priority, ask.cache_salt)
-        return cls(service, job, Tally(job), [PlainParser() for _ in range(ask.params.n)])
+        if ask.truncation is not None:
+            prompt = ask.truncation.of(prompt, service.backend.max_model_len, params.max_tokens)
+        inside = parsers.inside(prompt, ask.messages[-1]["content"] if ask.continue_final_message else None)
+        visible = parsers.visible(tools=bool(tools))
+        if visible:
+            params = replace(params, visible_special_ids=visible)
+        job = Job(response_id, [prompt], params, ask.priority, ask.cache_salt)
+        tally = Tally(job, reasoning_tokens=None if parsers.reasoning is None else 0)
+        opened = [
+            parsers.open(tools, inside=inside, skip_special_tokens=params.skip_special_tokens) for _ in range(params.n)
+        ]
+        return cls(service, job, tally, opened)
 
     @property
     def usage(self) -> Usage:
@@ -126,6 +155,8 @@ class Turn:
         async with aclosing(run(self._service.backend, self.job)) as stream:
             async for number, item in stream:
                 self.tally.count(number, item)
+                if item.prompt_logprobs is not None:
+                    self.prompt_logprobs = item.prompt_logprobs
                 yield [self._piece(choice) for choice in item.outputs]
 
     async def whole(self) -> list[Answer]:
@@ -139,7 +170,10 @@ class Turn:
 
     def _piece(self, choice: Choice) -> Piece:
         parser = self._parsers[choice.index]
+        thinking = parser.thinking
         parts = parser.push(choice.text)
+        if thinking or parser.thinking:  # the markers belong to the thoughts
+            self.tally.count_reasoning(len(choice.token_ids))
         if choice.finish_reason is not None:
             parts += parser.finish()
         self._calls[choice.index] += sum(isinstance(part, CallBegins) for part in parts)

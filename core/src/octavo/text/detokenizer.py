@@ -7,7 +7,7 @@ that has been returned is never taken back, and a character is returned only whe
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.text.pieces import Pieces, Spelling
@@ -32,7 +32,7 @@ class Detokenizer:
 
     `prompt_ids` is what the output continues: it decides on a leading space, and a character whose first bytes end the
     prompt is completed by the output (and returned whole). With `skip_special_tokens` special tokens contribute
-    nothing, as in `Tokenizer.decode`. Ids outside the vocabulary contribute nothing.
+    nothing, as in `Tokenizer.decode`, but for those that are `visible`. Ids outside the vocabulary contribute nothing.
 
     The joined output equals ``tokenizer.decode(prompt_ids + output_ids)`` less ``tokenizer.decode(prompt_ids)``, with
     two provisos: a byte-fallback decoder's run of more than 64 byte tokens is decoded as it comes (a bad byte in it is
@@ -41,9 +41,14 @@ class Detokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_ids: Sequence[int] = (), *, skip_special_tokens: bool = True
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int] = (),
+        *,
+        skip_special_tokens: bool = True,
+        visible: Iterable[int] = (),
     ) -> None:
-        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
+        self._skipped = tokenizer.special_ids.difference(visible) if skip_special_tokens else frozenset[int]()
         prompt = _Kept(prompt_ids, self._skipped)
         self._stream: _Stream
         match tokenizer.pieces.spelling:

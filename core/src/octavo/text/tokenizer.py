@@ -61,6 +61,10 @@ class Tokenizer:
         """The template for conversations without tools; None for a model that has none."""
         return self._templates.get("default")
 
+    def chat_template_for(self, *, tools: bool = False) -> str | None:
+        """The template of conversations, with tools or without; None for a model that has none."""
+        return (self._templates.get("tool_use") if tools else None) or self.chat_template
+
     @cached_property
     def pieces(self) -> Pieces:
         """What each token contributes to decoded text."""
@@ -141,8 +145,7 @@ class Tokenizer:
 
     def render_chat(self, messages: Sequence[Message], **options: Any) -> str:
         """The text of a conversation, special tokens written out; the options of `apply_chat_template`."""
-        template = self._templates.get("tool_use") if options.get("tools") else None
-        template = template or self.chat_template
+        template = self.chat_template_for(tools=bool(options.get("tools")))
         if template is None:
             raise RequestError(
                 "the model has no chat template to make a prompt from messages; give one with --chat-template, or send "

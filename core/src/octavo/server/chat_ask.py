@@ -1,0 +1,44 @@
+"""What a chat request asks, as a turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.errors import RequestError
+from octavo.sampling import SamplingParams
+from octavo.server.prompts import normalise_messages, truncation
+from octavo.server.schema import ChatCompletionRequest
+from octavo.server.settings import ServerSettings
+from octavo.server.turn import Ask
+
+_RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
+"""What ``chat_template_kwargs`` may not override."""
+
+
+def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: ServerSettings) -> Ask:
+    """A chat request's turn. Raises RequestError naming the field at fault."""
+    goes_on = bool(body.continue_final_message)
+    if goes_on and body.add_generation_prompt:
+        raise RequestError(
+            "'continue_final_message' and 'add_generation_prompt' exclude each other.", param="continue_final_message"
+        )
+    add_prompt = not goes_on if body.add_generation_prompt is None else body.add_generation_prompt
+    return Ask(
+        messages=normalise_messages(body.messages),
+        params=params,
+        add_generation_prompt=add_prompt,
+        continue_final_message=goes_on,
+        template_variables=_variables(body),
+        truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
+        priority=body.priority or 0,
+        cache_salt=body.cache_salt or "",
+    )
+
+
+def _variables(body: ChatCompletionRequest) -> dict[str, Any]:
+    """What the request gives the chat template by name."""
+    variables = dict(body.chat_template_kwargs or {})
+    for name in _RESERVED:
+        if name in variables:
+            raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
+    return variables

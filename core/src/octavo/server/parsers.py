@@ -1,0 +1,74 @@
+"""The parsers of the served model, chosen once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from octavo.server.backend import TextTokenizer
+from octavo.server.settings import ServerSettings
+from octavo.text.answers import AnswerParser
+from octavo.text.parts import Tool
+from octavo.text.reasoning import ReasoningParser, reasoning_parser_for, reasoning_parser_named
+from octavo.text.tools import ToolParser, tool_parser_for, tool_parser_named
+
+_TAIL = 16
+"""Tokens at the end of a prompt that are looked at for the beginning of thoughts."""
+
+
+@dataclass(frozen=True)
+class Parsers:
+    """How the model writes tool calls and thoughts; ``None``: not that we know."""
+
+    tokenizer: TextTokenizer
+    tools: ToolParser | None
+    reasoning: ReasoningParser | None
+
+    @classmethod
+    def chosen(cls, tokenizer: TextTokenizer, settings: ServerSettings) -> Parsers:
+        """By the settings, or by the chat template. Raises ConfigError for a name that nobody knows."""
+        template = tokenizer.chat_template_for(tools=True)
+        if settings.tool_parser == "auto":
+            tools = tool_parser_for(template, settings.plugged)
+        else:
+            tools = tool_parser_named(settings.tool_parser, settings.plugged)
+        if settings.reasoning_parser == "auto":
+            reasoning = reasoning_parser_for(template, settings.plugged)
+        else:
+            reasoning = reasoning_parser_named(settings.reasoning_parser, settings.plugged)
+        return cls(tokenizer, tools, reasoning)
+
+    @cached_property
+    def special(self) -> Mapping[str, int]:
+        """The markers that are special tokens of the model, with their ids."""
+        wanted = {marker for kind in (self.tools, self.reasoning) if kind is not None for marker in kind.markers}
+        found = {}
+        for token in self.tokenizer.special_ids if wanted else ():
+            text = self.tokenizer.token_bytes(token).decode(errors="replace")
+            if text in wanted:
+                found[text] = token
+        return found
+
+    def visible(self, *, tools: bool) -> frozenset[int]:
+        """The special tokens whose text the parser of an answer has to see."""
+        return frozenset(self.special[marker] for marker in self._markers(tools))
+
+    def open(self, tools: Sequence[Tool], *, inside: bool, skip_special_tokens: bool) -> AnswerParser:
+        """The parser of one answer. ``inside``: the prompt ends in the midst of thoughts."""
+        return AnswerParser(
+            None if self.reasoning is None else self.reasoning.open(inside),
+            self.tools.open(tools) if tools and self.tools is not None else None,
+            hidden=self._markers(bool(tools)) if skip_special_tokens else (),
+        )
+
+    def inside(self, prompt: Sequence[int], continued: str | None) -> bool:
+        """Whether a prompt ends in the midst of thoughts. ``continued`` is the message that the answer goes on with."""
+        if self.reasoning is None:
+            return False
+        end = self.tokenizer.decode(prompt[-_TAIL:], skip_special_tokens=False) if continued is None else continued
+        return self.reasoning.inside(end)
+
+    def _markers(self, tools: bool) -> Iterable[str]:
+        kinds = (self.tools if tools else None, self.reasoning)
+        return [marker for kind in kinds if kind is not None for marker in kind.markers if marker in self.special]

@@ -1,0 +1,70 @@
+"""One answer's text, sorted by the parsers of its model: thoughts are taken out, the rest is words and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from octavo.text.parts import OutputParser, Part, PlainParser, Thoughts, Words
+from octavo.text.reasoning.kind import ThoughtParser
+from octavo.text.scan import Markers, Veil
+
+
+class AnswerParser:
+    """An `OutputParser` made of two. ``hidden`` are texts that neither words nor thoughts show."""
+
+    def __init__(
+        self,
+        thoughts: ThoughtParser | None = None,
+        calls: OutputParser | None = None,
+        hidden: Iterable[str] = (),
+    ) -> None:
+        self._thoughts = thoughts
+        self._calls = calls or PlainParser()
+        markers = Markers(hidden)
+        self._veils = {Words: Veil(markers), Thoughts: Veil(markers)} if markers.texts else {}
+
+    @property
+    def thinking(self) -> bool:
+        """Whether what comes next is thoughts, as far as is known."""
+        return self._thoughts is not None and self._thoughts.thinking
+
+    def push(self, text: str) -> list[Part]:
+        """See `OutputParser.push`."""
+        if self._thoughts is None:
+            return self._veiled(self._calls.push(text))
+        return self._veiled(self._sorted(self._thoughts.push(text)))
+
+    def finish(self) -> list[Part]:
+        """See `OutputParser.finish`."""
+        parts = [] if self._thoughts is None else self._sorted(self._thoughts.finish())
+        return self._veiled(parts + self._calls.finish()) + self._unveiled()
+
+    def _sorted(self, parts: Iterable[Part]) -> list[Part]:
+        found: list[Part] = []
+        for part in parts:
+            found += self._calls.push(part.text) if isinstance(part, Words) else [part]
+        return found
+
+    def _veiled(self, parts: list[Part]) -> list[Part]:
+        if not self._veils:
+            return parts
+        shown: list[Part] = []
+        for part in parts:
+            if isinstance(part, (Words, Thoughts)):
+                kind = Words if isinstance(part, Words) else Thoughts
+                shown += self._unveiled(but=kind)
+                shown += _spoken(kind, self._veils[kind].push(part.text))
+            else:
+                shown += [*self._unveiled(), part]
+        return shown
+
+    def _unveiled(self, but: type[Words] | type[Thoughts] | None = None) -> list[Part]:
+        """What the veils hold back, now that something else has come."""
+        found: list[Part] = []
+        for kind, veil in self._veils.items():
+            found += [] if kind is but else _spoken(kind, veil.finish())
+        return found
+
+
+def _spoken(kind: type[Words] | type[Thoughts], text: str) -> list[Part]:
+    return [kind(text)] if text else []

@@ -1,0 +1,32 @@
+"""Which way of writing thoughts a model has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from octavo.errors import ConfigError
+from octavo.text.reasoning.kind import ReasoningParser
+
+BUILT_IN: tuple[ReasoningParser, ...] = ()
+"""In the order in which they are asked whether a chat template is theirs."""
+
+
+def reasoning_parser_for(template: str | None, plugged: Iterable[object] = ()) -> ReasoningParser | None:
+    """The parser that claims a chat template. ``plugged`` is what the ``octavo_models`` hook returned, of any kind."""
+    return next((kind for kind in _all(plugged) if kind.claims(template or "")), None)
+
+
+def reasoning_parser_named(name: str, plugged: Iterable[object] = ()) -> ReasoningParser | None:
+    """The parser of that name; ``None`` for "none". Raises ConfigError with the known names."""
+    if name == "none":
+        return None
+    kinds = _all(plugged)
+    for kind in kinds:
+        if kind.name == name:
+            return kind
+    known = ", ".join(dict.fromkeys(["auto", "none", *(kind.name for kind in kinds)]))
+    raise ConfigError(f"there is no reasoning parser {name!r}; choose {known} (--reasoning-parser)")
+
+
+def _all(plugged: Iterable[object]) -> list[ReasoningParser]:
+    return [*(kind for kind in plugged if isinstance(kind, ReasoningParser)), *BUILT_IN]

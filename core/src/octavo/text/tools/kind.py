@@ -1,0 +1,51 @@
+"""What a way of writing tool calls is. One file beside this one for each that is built in."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from octavo.text.parts import OutputParser, Tool
+
+NewId: TypeAlias = Callable[[], str]
+Literal: TypeAlias = Callable[[str], str]
+"""How a marker stands in a grammar: quoted, or by its number where it is a special token."""
+
+_LETTERS = string.ascii_letters + string.digits
+_random = random.SystemRandom()
+
+
+def call_id() -> str:
+    """An id as the OpenAI API gives them."""
+    return "call_" + "".join(_random.choices(_LETTERS, k=24))
+
+
+def short_id() -> str:
+    """An id of nine letters and digits, the only kind that Mistral's templates take back."""
+    return "".join(_random.choices(_LETTERS, k=9))
+
+
+@dataclass(frozen=True)
+class ToolParser:
+    """One way in which models write tool calls. What the ``octavo_models`` hook supplies, too.
+
+    ``open`` makes the parser of one answer to a request that offers these tools. ``claims`` says of a chat template's
+    text whether it asks its model for this way; parsers are asked in order, those of plugins first.
+    """
+
+    name: str
+    open: Callable[[Sequence[Tool]], OutputParser]
+    claims: Callable[[str], bool]
+    markers: frozenset[str] = frozenset()
+    """What the parser looks for. Where one is a special token its text is shown to the parser, and to nobody else."""
+    grammar: Callable[[Sequence[Tool], bool, Literal], str] | None = None
+    """A grammar (llguidance's Lark, its start rule called ``calls``) of answers that are calls of these tools, and one
+    call only unless the flag is set; ``None`` if calls cannot be forced in this way.
+    """
+    teaches: bool = False
+    """Whether models know it only from the prompt: where the chat template has no place for tools, the conversation
+    is rewritten by `octavo.text.tools.teaching`.
+    """
