@@ -49,7 +49,7 @@ class TextTokenizer(Protocol):
     def token_names(self, ids: Sequence[int]) -> list[str]:
         """Tokens as the vocabulary spells them, empty outside it."""
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> str:
         """The text of a conversation; options and errors of ``apply_chat_template``."""
 
     def apply_chat_template(

@@ -27,38 +27,50 @@ INLINE_CHARACTERS = 4096
 for longer than a decode step takes."""
 
 
-async def _off_loop(characters: int, work: Callable[[], T]) -> T:
+async def off_loop(characters: int, work: Callable[[], T]) -> T:
+    """What ``work`` returns, which goes through so many characters."""
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
 async def conversation_prompt(
-    messages: Sequence[Mapping[str, Any]],
-    tokenizer: TextTokenizer,
+    messages: Sequence[Mapping[str, Any]], tokenizer: TextTokenizer, **options: Any
+) -> list[int]:
+    """The token ids of normalised messages; the options of `template_options`. Raises RequestError."""
+    plain, named = [dict(message) for message in messages], template_options(**options)
+    return await off_loop(_characters(plain), lambda: tokenizer.apply_chat_template(plain, **named))
+
+
+async def conversation_text(messages: Sequence[Mapping[str, Any]], tokenizer: TextTokenizer, **options: Any) -> str:
+    """The text that `conversation_prompt` makes tokens of."""
+    plain, named = [dict(message) for message in messages], template_options(**options)
+    return await off_loop(_characters(plain), lambda: tokenizer.render_chat(plain, **named))
+
+
+def template_options(
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
     tools: Sequence[Tool] = (),
     chat_template: str | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
-) -> list[int]:
-    """The token ids of normalised messages. ``chat_template`` replaces the model's; ``variables`` are the template's
-    own. Raises RequestError.
+) -> dict[str, Any]:
+    """How a conversation is rendered, as the tokenizer takes it. ``chat_template`` replaces the model's;
+    ``variables`` are the template's own.
     """
-    plain = [dict(message) for message in messages]
-    options = dict(variables)
+    options = {
+        **variables,
+        "add_generation_prompt": add_generation_prompt,
+        "continue_final_message": continue_final_message,
+    }
     if tools:
         options["tools"] = [template_tool(tool) for tool in tools]
     if chat_template is not None:
         options["chat_template"] = chat_template
-    return await _off_loop(
-        sum(len(message["content"]) for message in plain),
-        lambda: tokenizer.apply_chat_template(
-            plain,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            **options,
-        ),
-    )
+    return options
+
+
+def _characters(messages: Sequence[Mapping[str, Any]]) -> int:
+    return sum(len(message["content"]) for message in messages)
 
 
 def template_tool(tool: Tool) -> dict[str, Any]:
@@ -205,7 +217,7 @@ async def completion_prompts(body: CompletionRequest, tokenizer: TextTokenizer, 
         return [fim.prompt(prefix, suffix, tokenizer.bos_token_id) for prefix in ids]
 
     characters = sum(len(p) for p in prompts if isinstance(p, str)) + len(body.suffix or "")
-    return await _off_loop(characters, encode)
+    return await off_loop(characters, encode)
 
 
 def _fim(body: CompletionRequest, tokenizer: TextTokenizer) -> FillInMiddle:

@@ -32,6 +32,8 @@ class Service:
     """Changes when the served model does."""
     started: int = field(init=False)
     """Unix time."""
+    load: int = field(init=False, default=0)
+    """Requests being answered."""
 
     def __post_init__(self) -> None:
         self.names = TokenNames(self.backend.tokenizer)

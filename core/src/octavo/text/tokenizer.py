@@ -143,7 +143,7 @@ class Tokenizer:
             ids.insert(0, self.bos_token_id)
         return ids
 
-    def render_chat(self, messages: Sequence[Message], **options: Any) -> str:
+    def render_chat(self, messages: Sequence[Message], /, **options: Any) -> str:
         """The text of a conversation, special tokens written out; the options of `apply_chat_template`."""
         template = self.chat_template_for(tools=bool(options.get("tools")))
         if template is None:
