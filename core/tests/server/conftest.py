@@ -6,10 +6,11 @@ import http.client
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import openai
 import pytest
@@ -84,10 +85,13 @@ class Served:
         return self.request("POST", "/v1/completions", {"prompt": "Hi"} | fields)
 
 
-@pytest.fixture(scope="session")
-def _server() -> Iterator[tuple[FakeEngine, Served]]:
-    engine = FakeEngine()
-    app = create_app(engine, ServerSettings(max_body_bytes=100_000, max_prompts=5, max_sequences=12))
+Serve: TypeAlias = Callable[[FakeEngine, ServerSettings], AbstractContextManager[Served]]
+
+
+@contextmanager
+def serving(engine: FakeEngine, settings: ServerSettings) -> Iterator[Served]:
+    """A server of this engine."""
+    app = create_app(engine, settings)
     listener = listen("127.0.0.1", 0)
     served = Served(listener.getsockname()[1])
     config = uvicorn.Config(
@@ -96,10 +100,25 @@ def _server() -> Iterator[tuple[FakeEngine, Served]]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    yield engine, served
-    server.should_exit = True
-    thread.join(20)
+    try:
+        yield served
+    finally:
+        server.should_exit = True
+        thread.join(20)
     assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """How tests get a server with settings of their own."""
+    return serving
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[tuple[FakeEngine, Served]]:
+    engine = FakeEngine()
+    with serving(engine, ServerSettings(max_body_bytes=100_000, max_prompts=5, max_sequences=12)) as served:
+        yield engine, served
 
 
 @pytest.fixture

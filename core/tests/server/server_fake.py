@@ -126,6 +126,8 @@ class FakeEngine:
     fail_at: int | None = None
     """Raise ``error`` in place of this token."""
     error: Exception = field(default_factory=lambda: RuntimeError("secret /path of the engine"))
+    stop_reason: int | str | None = None
+    """Why an answer that comes to its end stopped."""
     bad_finish: str | None = None
     """End with this finish reason after the first token."""
     silent: frozenset[int] = frozenset()
@@ -200,7 +202,8 @@ class FakeEngine:
                 slant = self.slants[j] if self.slants else 0.0
                 entries = None if params.logprobs is None else (self._entry(token, k, params.logprobs, slant),)
                 finish = self.bad_finish or (reason if last else None)
-                choices.append(FakeChoice(j, text, (token,), entries, finish))
+                stop = self.stop_reason if finish == "stop" else None
+                choices.append(FakeChoice(j, text, (token,), entries, finish, stop))
             yield FakeOutput(tuple(choices), self.cached, scored)
             scored = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from octavo.server import chat, completions, health, models, sagemaker, tokenise
+from octavo.server import chat, completions, health, messages, models, sagemaker, tokenise
 from octavo.server.backend import Backend
 from octavo.server.errors import install_handlers
 from octavo.server.middleware import RequestContext
@@ -18,7 +18,7 @@ def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
     service = Service(llm, settings)
     # No generated pages: they describe the server to anyone, and load scripts from elsewhere.
     app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
-    for module in (chat, completions, tokenise, models, health, sagemaker):
+    for module in (chat, completions, messages, tokenise, models, health, sagemaker):
         app.include_router(module.routes(service))
     install_handlers(app)
     app.add_middleware(health.LoadMeter, service=service)

@@ -68,6 +68,13 @@ def completion_params(body: CompletionRequest, checkpoint: Mapping[str, Any]) ->
     return _drawing_best_of(body, params)
 
 
+def message_params(
+    body: SamplingFields, max_tokens: int, stop: Sequence[str] | None, checkpoint: Mapping[str, Any]
+) -> SamplingParams:
+    """Sampling of a request of the Messages API, which names its stop strings in its own way."""
+    return _params(body.model_copy(update={"stop": stop}), checkpoint, max_tokens=max_tokens)
+
+
 def _drawing_best_of(body: CompletionRequest, params: SamplingParams) -> SamplingParams:
     best_of = params.n if body.best_of is None else body.best_of
     if best_of == params.n:

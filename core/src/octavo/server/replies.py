@@ -224,3 +224,23 @@ class ModelList(Struct, kw_only=True):
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
+
+
+class AnthropicModel(Struct, tag_field="type", tag="model", kw_only=True):
+    """One served model, as the Anthropic API describes it."""
+
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"] = "active"
+    max_input_tokens: int
+    max_tokens: int
+
+
+class AnthropicModels(Struct, kw_only=True):
+    """Answer of GET /v1/models to Anthropic's clients; there is one page."""
+
+    data: list[AnthropicModel]
+    has_more: Literal[False] = False
+    first_id: str
+    last_id: str
