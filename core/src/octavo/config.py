@@ -112,7 +112,7 @@ UNBUILT: Mapping[str, str] = {
     "disable_log_stats": "no statistics are logged, so there is nothing to turn off",
     "distributed_executor_backend": "a model runs on one device",
     "download_dir": "the hub's own cache is used; HF_HOME moves it",
-    "enable_auto_tool_choice": "tools are not built yet",
+    "enable_auto_tool_choice": "models may always call the tools of a request; --tool-parser none refuses tools",
     "enable_chunked_prefill": "long prompts are always taken in chunks, as --max-num-batched-tokens allows",
     "enable_expert_parallel": "a model runs on one device",
     "enable_lora": "adapters are not built yet",
@@ -128,7 +128,6 @@ UNBUILT: Mapping[str, str] = {
     "num_gpu_blocks_override": "the size of the cache follows from --memory-utilization",
     "pipeline_parallel_size": "a model runs on one device",
     "quantization": "weights are served in the format that their checkpoint has",
-    "reasoning_parser": "reasoning parsers are not built yet",
     "revision": "the hub's default revision is taken; download another one and name its folder",
     "rope_scaling": "the checkpoint's own is used",
     "skip_tokenizer_init": "the tokenizer is always loaded",
@@ -137,17 +136,24 @@ UNBUILT: Mapping[str, str] = {
     "swap_space": "a preempted request is computed again rather than swapped out",
     "tokenizer": "the checkpoint's own tokenizer is used",
     "tokenizer_mode": "the checkpoint's own tokenizer is used",
-    "tool_call_parser": "tools are not built yet",
     "trust_remote_code": "no code from a checkpoint is ever run",
 }
 """Settings that people know from other engines and whose feature is not there, each with what is so instead."""
 
-ALREADY_SO = frozenset({"disable_log_requests", "disable_log_stats", "enable_chunked_prefill", "enforce_eager"})
+ALREADY_SO = frozenset(
+    {
+        "disable_log_requests",
+        "disable_log_stats",
+        "enable_auto_tool_choice",
+        "enable_chunked_prefill",
+        "enforce_eager",
+    }
+)
 """Those of them that, switched on, ask for what is so anyway."""
 
 _ASKS_FOR_NOTHING: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(ALREADY_SO, (None, False, True)),
-    "enable_chunked_prefill": (None, True),
+    **dict.fromkeys(("enable_auto_tool_choice", "enable_chunked_prefill"), (None, True)),
     "data_parallel_size": (None, 1),
     "pipeline_parallel_size": (None, 1),
 }

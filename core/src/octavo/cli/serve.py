@@ -67,6 +67,20 @@ def serve(
     step_timeout: Annotated[
         float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
     ] = 300.0,
+    tool_parser: Annotated[
+        str,
+        typer.Option(
+            "--tool-parser",
+            "--tool-call-parser",
+            help="How the model writes tool calls: auto, none, or a parser's name.",
+        ),
+    ] = "auto",
+    reasoning_parser: Annotated[
+        str, typer.Option(help="How the model writes its thoughts: auto, none, or a parser's name.")
+    ] = "auto",
+    trust_request_chat_template: Annotated[
+        bool, typer.Option("--trust-request-chat-template", help="Let requests bring chat templates of their own.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
@@ -101,7 +115,10 @@ def serve(
     from octavo.engine.progress import startup_progress
     from octavo.server.loop import listen
     from octavo.server.loop import serve as serve_llm
+    from octavo.server.parsers import check_names
+    from octavo.server.settings import ServerSettings
 
+    check_names(tool_parser, reasoning_parser)
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once
     try:
         with startup_progress() as progress:
@@ -120,7 +137,13 @@ def serve(
     )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
-    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener)
+    settings = ServerSettings(
+        tool_parser=tool_parser,
+        reasoning_parser=reasoning_parser,
+        plugged=started.plugged,
+        trust_request_chat_template=trust_request_chat_template,
+    )
+    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
 
 
 def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:

@@ -54,6 +54,8 @@ class Started:
     plan: Plan
     kv_blocks: int
     model_names: tuple[str, ...]
+    plugged: tuple[object, ...] = ()
+    """What the ``octavo_models`` hook returned."""
 
 
 def start(config: EngineConfig, progress: Progress) -> Started:
@@ -66,7 +68,8 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     artifacts = engine_store(config)
     device = platform.open(Rank(threads=config.threads, artifacts=artifacts))
     try:
-        return _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
+        started = _assemble(config, model, plan, device, tokenizer, platform.info.name, progress)
+        return replace(started, plugged=registry.families)
     except ArtifactMissing as error:
         device.close()
         raise all_missing(error, config, platform, artifacts.folder) from error

@@ -12,7 +12,6 @@ from octavo.graph.builder import Builder
 from octavo.graph.ir import Graph
 from octavo.models.checkpoint import Checkpoint, open_checkpoint
 from octavo.models.config import ModelConfig
-from octavo.models.family import Family
 from octavo.models.registry import family_for
 
 _logger = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class Model:
         return (*sorted(path.glob("*.safetensors")), path / "config.json") if path.is_dir() else (path,)
 
 
-def load_model(path: Path, dtype: str = "f32", plugins: Sequence[Family] = ()) -> Model:
+def load_model(path: Path, dtype: str = "f32", plugins: Sequence[object] = ()) -> Model:
     """Open the checkpoint at ``path`` and build its graph, whose activations are ``dtype``.
 
     Each weight's format in the graph is the one its checkpoint stores. Raises CheckpointError if files are damaged,

@@ -15,13 +15,13 @@ from octavo.models.qwen3 import QWEN3
 BUILT_IN: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3)
 
 
-def family_for(config: Mapping[str, Any], plugins: Sequence[Family] = ()) -> Family:
+def family_for(config: Mapping[str, Any], plugins: Sequence[object] = ()) -> Family:
     """The family that claims one of ``config["architectures"]``.
 
-    ``plugins`` are what the ``octavo_models`` hook returned; they are asked before the built-in ones. Raises
-    UnknownArchitecture with the known names if nobody claims it.
+    ``plugins`` are what the ``octavo_models`` hook returned; families among it are asked before the built-in ones.
+    Raises UnknownArchitecture with the known names if nobody claims it.
     """
-    families = (*plugins, *BUILT_IN)
+    families = (*(plugin for plugin in plugins if isinstance(plugin, Family)), *BUILT_IN)
     wanted = config.get("architectures") or ()
     for architecture in wanted:
         for family in families:

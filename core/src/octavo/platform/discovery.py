@@ -48,6 +48,7 @@ class Registry:
 
     platforms: tuple[Found, ...]
     families: tuple[Any, ...]
+    """All that the ``octavo_models`` hook returned; whoever needs one kind of it takes that kind."""
 
 
 def discover() -> Registry:

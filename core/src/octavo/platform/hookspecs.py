@@ -34,7 +34,9 @@ def octavo_platforms() -> Iterable[Platform]:  # type: ignore[empty-body]
 
 @hookspec
 def octavo_models() -> Iterable[Any]:  # type: ignore[empty-body]
-    """Model families (`octavo.models.Family`) that this plugin adds to the built-in ones.
+    """What this plugin adds to the built-in knowledge of models, each known by its type: families
+    (`octavo.models.Family`), ways of writing tool calls (`octavo.text.tools.ToolParser`) and thoughts
+    (`octavo.text.reasoning.ReasoningParser`).
 
-    A plugin of models, unlike one of platforms, imports `octavo.models` as well.
+    A plugin of models, unlike one of platforms, imports `octavo.models` and `octavo.text` as well.
     """

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from octavo.errors import ConfigError
+from octavo.platform.discovery import discover
 from octavo.server.backend import TextTokenizer
 from octavo.server.settings import ServerSettings
 from octavo.text.answers import AnswerParser
@@ -13,8 +15,25 @@ from octavo.text.parts import Tool
 from octavo.text.reasoning import ReasoningParser, reasoning_parser_for, reasoning_parser_named
 from octavo.text.tools import ToolParser, tool_parser_for, tool_parser_named
 
+AUTO = "auto"
+
 _TAIL = 16
 """Tokens at the end of a prompt that are looked at for the beginning of thoughts."""
+
+
+def check_names(tools: str, reasoning: str) -> None:
+    """ConfigError for a name that no parser has, before a model is loaded."""
+    try:
+        _named(tools, reasoning, ())
+    except ConfigError:  # a plugin's?
+        _named(tools, reasoning, discover().families)
+
+
+def _named(tools: str, reasoning: str, plugged: Sequence[object]) -> None:
+    if tools != AUTO:
+        tool_parser_named(tools, plugged)
+    if reasoning != AUTO:
+        reasoning_parser_named(reasoning, plugged)
 
 
 @dataclass(frozen=True)
@@ -29,11 +48,11 @@ class Parsers:
     def chosen(cls, tokenizer: TextTokenizer, settings: ServerSettings) -> Parsers:
         """By the settings, or by the chat template. Raises ConfigError for a name that nobody knows."""
         template = tokenizer.chat_template_for(tools=True)
-        if settings.tool_parser == "auto":
+        if settings.tool_parser == AUTO:
             tools = tool_parser_for(template, settings.plugged)
         else:
             tools = tool_parser_named(settings.tool_parser, settings.plugged)
-        if settings.reasoning_parser == "auto":
+        if settings.reasoning_parser == AUTO:
             reasoning = reasoning_parser_for(template, settings.plugged)
         else:
             reasoning = reasoning_parser_named(settings.reasoning_parser, settings.plugged)
@@ -66,8 +85,9 @@ class Parsers:
         """Whether a prompt ends in the midst of thoughts. ``continued`` is the message that the answer goes on with."""
         if self.reasoning is None:
             return False
-        end = self.tokenizer.decode(prompt[-_TAIL:], skip_special_tokens=False) if continued is None else continued
-        return self.reasoning.inside(end)
+        if continued is not None:
+            return self.reasoning.unclosed(continued)
+        return self.reasoning.opened(self.tokenizer.decode(prompt[-_TAIL:], skip_special_tokens=False))
 
     def _markers(self, tools: bool) -> Iterable[str]:
         kinds = (self.tools if tools else None, self.reasoning)

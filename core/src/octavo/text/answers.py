@@ -21,7 +21,9 @@ class AnswerParser:
         self._thoughts = thoughts
         self._calls = calls or PlainParser()
         markers = Markers(hidden)
-        self._veils = {Words: Veil(markers), Thoughts: Veil(markers)} if markers.texts else {}
+        self._veils: dict[type[Words] | type[Thoughts], Veil] = {}
+        if markers.texts:
+            self._veils = {Words: Veil(markers), Thoughts: Veil(markers)}
 
     @property
     def thinking(self) -> bool:
@@ -51,12 +53,13 @@ class AnswerParser:
         shown: list[Part] = []
         for part in parts:
             if isinstance(part, (Words, Thoughts)):
-                kind = Words if isinstance(part, Words) else Thoughts
-                shown += self._unveiled(but=kind)
-                shown += _spoken(kind, self._veils[kind].push(part.text))
+                shown += self._shown(Words if isinstance(part, Words) else Thoughts, part.text)
             else:
                 shown += [*self._unveiled(), part]
         return shown
+
+    def _shown(self, kind: type[Words] | type[Thoughts], text: str) -> list[Part]:
+        return self._unveiled(but=kind) + _spoken(kind, self._veils[kind].push(text))
 
     def _unveiled(self, but: type[Words] | type[Thoughts] | None = None) -> list[Part]:
         """What the veils hold back, now that something else has come."""

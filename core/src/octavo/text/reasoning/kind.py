@@ -27,14 +27,15 @@ class ThoughtParser(Protocol):
 class ReasoningParser:
     """One way in which models write thoughts. What the ``octavo_models`` hook supplies, too.
 
-    ``open`` makes the parser of one answer; its argument says whether the prompt ends in the midst of thoughts.
-    ``inside`` says that of the prompt's end. ``claims`` says of a chat template's text whether its model thinks in
-    this way.
+    ``open`` makes the parser of one answer; its argument says whether the prompt ends in the midst of thoughts. It does
+    where ``opened`` says of the prompt's end that the template has begun them, or ``unclosed`` says it of a message
+    that the answer goes on with. ``claims`` says of a chat template's text whether its model thinks in this way.
     """
 
     name: str
     open: Callable[[bool], ThoughtParser]
-    inside: Callable[[str], bool]
+    opened: Callable[[str], bool]
+    unclosed: Callable[[str], bool]
     claims: Callable[[str], bool]
     markers: frozenset[str] = frozenset()
     """What the parser looks for, see `octavo.text.tools.ToolParser.markers`."""

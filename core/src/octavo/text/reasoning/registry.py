@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from octavo.errors import ConfigError
+from octavo.text.reasoning.between import GEMMA4, KIMI, MISTRAL, SEED, THINK
 from octavo.text.reasoning.kind import ReasoningParser
 
-BUILT_IN: tuple[ReasoningParser, ...] = ()
+BUILT_IN: tuple[ReasoningParser, ...] = (THINK, MISTRAL, SEED, KIMI, GEMMA4)
 """In the order in which they are asked whether a chat template is theirs."""
 
 

@@ -14,6 +14,9 @@ NewId: TypeAlias = Callable[[], str]
 Literal: TypeAlias = Callable[[str], str]
 """How a marker stands in a grammar: quoted, or by its number where it is a special token."""
 
+NAME_CHARACTERS = string.ascii_letters + string.digits + "_-.:/"
+"""What names of functions are made of; the API allows the first four kinds."""
+
 _LETTERS = string.ascii_letters + string.digits
 _random = random.SystemRandom()
 

@@ -5,9 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from octavo.errors import ConfigError
+from octavo.text.tools.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
+from octavo.text.tools.gemma import GEMMA
+from octavo.text.tools.generic import GENERIC
+from octavo.text.tools.hermes import HERMES
 from octavo.text.tools.kind import ToolParser
+from octavo.text.tools.llama import LLAMA3_JSON
+from octavo.text.tools.mistral import MISTRAL
+from octavo.text.tools.pythonic import PYTHONIC
+from octavo.text.tools.qwen_coder import QWEN3_CODER
 
-BUILT_IN: tuple[ToolParser, ...] = ()
+BUILT_IN: tuple[ToolParser, ...] = (
+    QWEN3_CODER,
+    HERMES,
+    MISTRAL,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    GEMMA,
+    PYTHONIC,
+    LLAMA3_JSON,
+    GENERIC,
+)
 """In the order in which they are asked whether a chat template is theirs."""
 
 

@@ -1,0 +1,141 @@
+"""FunctionGemma and Gemma 4: ``<start_function_call>call:name{city:<escape>Rome<escape>,days:2}<end_function_call>``,
+with ``<|tool_call>``, ``<|"|>`` and ``<tool_call|>`` as the later spelling. Arguments become JSON as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from octavo.text.feed import SPACE, Feed, FeedParser, Steps
+from octavo.text.parts import Tool
+from octavo.text.scan import Markers
+from octavo.text.tools.calls import Calls
+from octavo.text.tools.json_text import Say
+from octavo.text.tools.kind import NAME_CHARACTERS, ToolParser
+from octavo.text.tools.loose import bare, inner, quoted
+
+_BEGINS = ("<start_function_call>", "<|tool_call>")
+_ENDS = ("<end_function_call>", "<tool_call|>", "<start_function_response>", "<|tool_response>")
+_QUOTES = ("<escape>", '<|"|>')
+_MARKERS = Markers((*_BEGINS, *_ENDS))
+_CLOSING_QUOTE = {quote: Markers((quote,)) for quote in _QUOTES}
+_DEEPEST = 32  # lists in lists; deeper ones become text
+
+
+def _read(feed: Feed) -> Steps[None]:
+    calls = Calls(feed)
+    while marker := (yield from feed.words_until(_MARKERS)):
+        opening = feed.gap + marker
+        if marker in _ENDS:
+            feed.words("" if calls.count else opening)
+            continue
+        feed.record()
+        yield from feed.space()
+        name = ""
+        if (yield from feed.sees("call:")):
+            feed.take(len("call:"))
+            name = yield from feed.run(NAME_CHARACTERS)
+        if not name or (yield from feed.peek()) != "{":
+            feed.words(opening + feed.recorded())
+            continue
+        feed.recorded()
+        feed.take(1)
+        calls.begin(name)
+        yield from _object(feed, calls.say, 0)
+
+
+def _open(_tools: Sequence[Tool]) -> FeedParser:
+    return FeedParser(_read)
+
+
+def _object(feed: Feed, say: Say, depth: int) -> Steps[bool]:
+    """Take an object whose brace was taken. False if it is cut short: by a marker, or by the end of the text."""
+    say("{")
+    first = True
+    while True:
+        yield from feed.run(SPACE + ",")
+        character = yield from feed.peek()
+        if character == "}":
+            feed.take(1)
+            say("}")
+            return True
+        if not character or (yield from feed.sees_any(_MARKERS.texts)):
+            return False
+        key: list[str] = []
+        if (yield from feed.sees_any(_QUOTES)):
+            if not (yield from _string(feed, key.append)):
+                return False
+        elif not (yield from _word(feed, key, ":,}")):
+            return False
+        say((", " if not first else "") + quoted("".join(key).strip().strip('"')) + ": ")
+        first = False
+        if (yield from feed.peek()) != ":":
+            say("null")
+            continue
+        feed.take(1)
+        if not (yield from _value(feed, say, depth)):
+            return False
+
+
+def _list(feed: Feed, say: Say, depth: int) -> Steps[bool]:
+    """As `_object`, of a list."""
+    say("[")
+    first = True
+    while True:
+        yield from feed.run(SPACE + ",")
+        character = yield from feed.peek()
+        if character in ("]", "}"):
+            feed.take(1)
+            say("]")
+            return True
+        if not character or (yield from feed.sees_any(_MARKERS.texts)):
+            return False
+        if not first:
+            say(", ")
+        first = False
+        if not (yield from _value(feed, say, depth)):
+            return False
+
+
+def _value(feed: Feed, say: Say, depth: int) -> Steps[bool]:
+    yield from feed.space()
+    if (yield from feed.sees_any(_QUOTES)):
+        say('"')
+        if not (yield from _string(feed, lambda text: say(inner(text)))):
+            return False
+        say('"')
+        return True
+    character = yield from feed.peek()
+    if character in ("{", "[") and depth < _DEEPEST:
+        feed.take(1)
+        return (yield from (_object if character == "{" else _list)(feed, say, depth + 1))
+    word: list[str] = []
+    if not (yield from _word(feed, word, ",}]")):
+        return False
+    say(bare("".join(word)))
+    return True
+
+
+def _string(feed: Feed, say: Say) -> Steps[bool]:
+    quote = yield from feed.sees_any(_QUOTES)
+    feed.take(len(quote))
+    return bool((yield from feed.until(_CLOSING_QUOTE[quote], say)))
+
+
+def _word(feed: Feed, word: list[str], ends: str) -> Steps[bool]:
+    """Take what stands without quotes, up to one of ``ends``."""
+    while True:
+        character = yield from feed.peek()
+        if not character or (character == "<" and (yield from feed.sees_any(_MARKERS.texts))):
+            return False
+        if character in ends:
+            return True
+        word.append(feed.take(1))
+
+
+GEMMA = ToolParser(
+    name="gemma",
+    open=_open,
+    claims=lambda template: any(marker in template for marker in _BEGINS),
+    markers=frozenset((*_MARKERS.texts, *_QUOTES)),
+)

@@ -1,0 +1,44 @@
+"""Any model: a JSON object ``{"name": …, "arguments": {…}}``, or a list of them, that the answer begins with or that
+stands in a fence. Only an object that names a tool of the request is a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from octavo.text.feed import Feed, FeedParser, Steps
+from octavo.text.parts import Tool
+from octavo.text.scan import Markers
+from octavo.text.tools.calls import Calls, read_calls
+from octavo.text.tools.grammars import an_object, around
+from octavo.text.tools.kind import ToolParser
+
+_FENCE = "```"
+_MARKERS = Markers((_FENCE,))
+_LETTERS = "abcdefghijklmnopqrstuvwxyz_"
+
+
+def _open(tools: Sequence[Tool]) -> FeedParser:
+    names = frozenset(tool.name for tool in tools)
+
+    def read(feed: Feed) -> Steps[None]:
+        calls = Calls(feed)
+        opening = yield from feed.space()
+        yield from read_calls(feed, calls, opening, names=names)
+        while marker := (yield from feed.words_until(_MARKERS)):
+            opening = feed.gap + marker
+            opening += yield from feed.run(_LETTERS)
+            found = yield from read_calls(feed, calls, opening, names=names)
+            if found and (yield from feed.sees(_FENCE)):
+                feed.take(len(_FENCE))
+
+    return FeedParser(read)
+
+
+GENERIC = ToolParser(
+    name="json",
+    open=_open,
+    claims=lambda template: True,
+    grammar=around(an_object, between=["\n"]),
+    teaches=True,
+)

@@ -1,0 +1,61 @@
+"""Mistral: ``[TOOL_CALLS] [{"name": …, "arguments": {…}}, …]``, and since 2025 ``[TOOL_CALLS]name[ARGS]{…}``, once for
+each call, perhaps with ``[CALL_ID]id`` in front of the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from octavo.text.feed import Feed, FeedParser, Steps
+from octavo.text.parts import Tool
+from octavo.text.scan import Markers
+from octavo.text.tools.calls import Calls, read_calls
+from octavo.text.tools.grammars import an_object, around
+from octavo.text.tools.json_text import value
+from octavo.text.tools.kind import NAME_CHARACTERS, ToolParser, short_id
+
+_BEGIN, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+_MARKERS = Markers((_BEGIN,))
+
+
+def _read(feed: Feed) -> Steps[None]:
+    calls = Calls(feed, short_id)
+    while marker := (yield from feed.words_until(_MARKERS)):
+        opening = feed.gap + marker
+        opening += yield from feed.space()
+        if (yield from feed.peek()) in ("[", "{"):
+            yield from read_calls(feed, calls, opening, _MARKERS.texts)
+        else:
+            yield from _named(feed, calls, opening)
+
+
+def _named(feed: Feed, calls: Calls, opening: str) -> Steps[None]:
+    feed.record()
+    name = yield from feed.run(NAME_CHARACTERS)
+    yield from feed.space()
+    if (yield from feed.sees(_ID)):
+        feed.take(len(_ID))
+        yield from feed.run(NAME_CHARACTERS)  # ids are our own: the model's may repeat
+    if (yield from feed.sees(_ARGUMENTS)):
+        feed.take(len(_ARGUMENTS))
+    yield from feed.space()
+    if not name or (yield from feed.peek()) != "{":
+        feed.words(opening + feed.recorded())
+        return
+    feed.recorded()
+    calls.begin(name)
+    yield from value(feed, calls.say, _MARKERS.texts)
+    calls.end()
+
+
+def _open(_tools: Sequence[Tool]) -> FeedParser:
+    return FeedParser(_read)
+
+
+MISTRAL = ToolParser(
+    name="mistral",
+    open=_open,
+    claims=lambda template: _BEGIN in template,
+    markers=frozenset({_BEGIN, _ID, _ARGUMENTS}),
+    grammar=around(an_object, [_BEGIN, "["], ["]"], [", "]),
+)
