@@ -81,6 +81,9 @@ def serve(
     trust_request_chat_template: Annotated[
         bool, typer.Option("--trust-request-chat-template", help="Let requests bring chat templates of their own.")
     ] = False,
+    enable_tokenizer_info: Annotated[
+        bool, typer.Option("--enable-tokenizer-info", help="Show special tokens and chat template at /tokenizer_info.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
@@ -142,6 +145,7 @@ def serve(
         reasoning_parser=reasoning_parser,
         plugged=started.plugged,
         trust_request_chat_template=trust_request_chat_template,
+        tokenizer_info=enable_tokenizer_info,
     )
     serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
 

@@ -69,7 +69,11 @@ class Parenthesised:
 
 TOOLS = ToolParser("bracketed", open=lambda tools: Bracketed(), claims=lambda template: False)
 THOUGHTS = ReasoningParser(
-    "parenthesised", open=Parenthesised, inside=lambda end: end.endswith("("), claims=lambda template: False
+    "parenthesised",
+    open=Parenthesised,
+    opened=lambda end: end.endswith("("),
+    unclosed=lambda said: said.rfind("(") > said.rfind(")"),
+    claims=lambda template: False,
 )
 
 

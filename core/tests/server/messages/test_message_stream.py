@@ -9,6 +9,8 @@ import anthropic
 import pytest
 from server_fake import SEPARATOR, FakeEngine
 
+from octavo.server import ServerSettings
+
 HI = [{"role": "user", "content": "Hi"}]
 TOOL = {"name": "look", "input_schema": {"type": "object", "properties": {"at": {"type": "string"}}}}
 ASK: dict[str, Any] = {"model": "fake", "max_tokens": 100, "messages": HI}
@@ -175,3 +177,23 @@ def test_a_client_that_goes_away_ends_its_turn(claude: anthropic.Anthropic, engi
     with claude.messages.stream(**ASK) as stream:
         next(iter(stream))
     engine.wait_until(lambda: engine.ended and not engine.running)
+
+
+def test_a_real_model_s_way_of_writing_is_understood(serve) -> None:
+    engine = FakeEngine()
+    engine.script = tuple(
+        b"<think>\nso\n</think>\n\nI look.\n<tool_call>\n"
+        b'{"name": "look", "arguments": {"at": "x", "n": [1, {}]}}\n</tool_call>'
+    )
+    fields = ASK | {"tools": [TOOL], "thinking": {"type": "adaptive"}, "max_tokens": 500}
+    settings = ServerSettings(tool_parser="hermes", reasoning_parser="think")
+    with serve(engine, settings) as served:
+        url = served.url.removesuffix("/v1")
+        with anthropic.Anthropic(base_url=url, api_key="k", max_retries=0) as claude:
+            whole = claude.messages.create(**fields)
+            with claude.messages.stream(**fields) as stream:
+                streamed = stream.get_final_message()
+    for message in (whole, streamed):
+        thought, said, call = message.content
+        assert (thought.thinking.strip(), said.text.strip()) == ("so", "I look.")
+        assert (call.name, call.input, message.stop_reason) == ("look", {"at": "x", "n": [1, {}]}, "tool_use")
