@@ -101,6 +101,13 @@ def test_of_a_call_that_was_cut_off_there_is_what_came(claude: anthropic.Anthrop
     assert got.stop_reason == "max_tokens"
 
 
+@pytest.mark.parametrize("text", ["{at: door}", "17", '"door"', "}"])
+def test_arguments_that_are_no_object_are_told_as_such(claude: anthropic.Anthropic, say, text) -> None:
+    say(f"[look {text}]")
+    [call] = ask(claude, tools=[TOOL]).content
+    assert call.input == {"INVALID_JSON": text}
+
+
 def test_thoughts_are_blocks_for_clients_that_asked(claude: anthropic.Anthropic, engine: FakeEngine, say) -> None:
     say("(so)Yes")
     got = ask(claude, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=2000)

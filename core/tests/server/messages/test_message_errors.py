@@ -95,6 +95,7 @@ def told(reply: Any) -> dict[str, Any]:
         ({"mcp_servers": [{"url": "u"}]}, "mcp_servers"),
         ({"container": "c"}, "container"),
         ({"n": 2}, "n"),
+        ({"guided_json": {}}, "guided_json"),
         ({"stop": "x"}, "stop"),
         ({"temperature": "hot"}, "temperature"),
     ],

@@ -7,9 +7,12 @@ from typing import Any
 
 import anthropic
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from server_fake import SEPARATOR, FakeEngine
 
 from octavo.server import ServerSettings
+from octavo.server.messages.writer import read_input
 
 HI = [{"role": "user", "content": "Hi"}]
 TOOL = {"name": "look", "input_schema": {"type": "object", "properties": {"at": {"type": "string"}}}}
@@ -121,6 +124,47 @@ def test_the_accumulated_stream_is_the_whole_message(claude: anthropic.Anthropic
     assert streamed.model_dump(exclude=ignored) == whole.model_dump(exclude=ignored)
 
 
+def assembled(served: Any, **fields: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The blocks of a stream, put together by hand, and its last delta; checks that blocks begin once and end once."""
+    blocks: list[dict[str, Any]] = []
+    ended: list[int] = []
+    last: dict[str, Any] = {}
+    for name, data in events(served, **fields):
+        if name == "content_block_start":
+            assert data["index"] == len(blocks)
+            blocks.append(data["content_block"] | {"json": ""})
+        elif name == "content_block_delta":
+            assert data["index"] not in ended
+            delta, block = data["delta"], blocks[data["index"]]
+            kind = delta.pop("type").removesuffix("_delta")
+            (text,) = delta.values()
+            block["json" if kind == "input_json" else kind] += text
+        elif name == "content_block_stop":
+            ended.append(data["index"])
+        elif name == "message_delta":
+            last = data
+    assert sorted(ended) == list(range(len(blocks)))
+    return blocks, last
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(answer=st.text('ab()[] {}:1"é', min_size=1, max_size=40), limit=st.integers(1, 40))
+def test_any_answer_is_the_same_as_a_stream(served, say, answer: str, limit: int) -> None:
+    say(answer)
+    fields = {"tools": [TOOL], "thinking": {"type": "adaptive"}, "max_tokens": limit}
+    whole = served.request("POST", "/v1/messages", ASK | fields).json
+    blocks, last = assembled(served, **fields)
+    for block in blocks:
+        text = block.pop("json")
+        if block["type"] == "tool_use":
+            block["input"] = read_input(text)
+    assert blocks == whole["content"]
+    assert last == {
+        "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None},
+        "usage": whole["usage"],
+    }
+
+
 def test_the_client_s_helper_sees_inputs_grow(claude: anthropic.Anthropic, say) -> None:
     say('[look {"at": "door", "to": "x"}]')
     with claude.messages.stream(**ASK, tools=[TOOL]) as stream:
@@ -186,8 +230,8 @@ def test_a_real_model_s_way_of_writing_is_understood(serve) -> None:
         b'{"name": "look", "arguments": {"at": "x", "n": [1, {}]}}\n</tool_call>'
     )
     fields = ASK | {"tools": [TOOL], "thinking": {"type": "adaptive"}, "max_tokens": 500}
-    settings = ServerSettings(tool_parser="hermes", reasoning_parser="think")
-    with serve(engine, settings) as served:
+    chosen = ServerSettings(tool_parser="hermes", reasoning_parser="think")
+    with serve(engine, chosen) as served:
         url = served.url.removesuffix("/v1")
         with anthropic.Anthropic(base_url=url, api_key="k", max_retries=0) as claude:
             whole = claude.messages.create(**fields)

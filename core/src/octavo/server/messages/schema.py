@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from octavo.server.fields import Unbuilt, only
+from octavo.server.fields import COMPLETION_UNBUILT, Unbuilt, only
 from octavo.server.schema import SamplingFields
 
 
@@ -38,6 +38,7 @@ class MessagesRequest(TurnFields):
 _OF_OPENAI = "It belongs to the OpenAI API."
 
 UNBUILT: Mapping[str, Unbuilt] = {
+    **COMPLETION_UNBUILT,
     "n": Unbuilt(only(1), "A message is one answer."),
     "stop": Unbuilt(only([]), "The Messages API calls it stop_sequences."),
     "response_format": Unbuilt(instead=_OF_OPENAI),

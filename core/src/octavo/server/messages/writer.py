@@ -39,6 +39,8 @@ from octavo.server.sse import event
 from octavo.server.turn import Piece, Turn
 from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
 
+_INVALID = "INVALID_JSON"
+
 
 @dataclass
 class MessageWriter:
@@ -62,7 +64,7 @@ class MessageWriter:
                         _grow(blocks, arguments, part)
         calls = [block for block in blocks if isinstance(block, ToolUseBlock)]
         for at, call in enumerate(calls):
-            call.input = _input(arguments[at])
+            call.input = read_input(arguments[at])
         for block in blocks:
             if isinstance(block, ThinkingBlock):
                 self._sign(block)
@@ -150,10 +152,17 @@ def _signature(thoughts: str) -> str:
     return base64.b64encode(hashlib.sha256(thoughts.encode(errors="surrogatepass")).digest()).decode()
 
 
-def _input(arguments: str) -> dict[str, Any]:
-    """A call's input; of one that was cut off, the values that came whole, as the official client reads a stream."""
-    value = pydantic_core.from_json(arguments, allow_partial=True) if arguments.strip() else {}
-    return value if isinstance(value, dict) else {}
+def read_input(arguments: str) -> dict[str, Any]:
+    """A call's input: of one that was cut off the values that came whole, as the official client reads a stream; what
+    is no JSON object goes under the name by which Anthropic's documentation hands such text on.
+    """
+    if not arguments.strip():
+        return {}
+    try:
+        value = pydantic_core.from_json(arguments, allow_partial=True)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {_INVALID: arguments}
 
 
 def _grow(blocks: list[Block], arguments: dict[int, str], part: Part) -> None:
