@@ -52,6 +52,7 @@ def told(reply: Any) -> dict[str, Any]:
         (asks([CALL], "assistant"), "messages"),
         (asks([{**CALL, "input": "{}"}], "assistant"), "messages.0.content.0.input"),
         (asks([{**CALL, "id": None}], "assistant"), "messages.0.content.0.id"),
+        (asks([{**CALL, "name": "two words"}], "assistant"), "messages.0.content.0.name"),
         (asks([CALL, CALL], "assistant"), "messages.0.content.1.id"),
         (asks([{"type": "server_tool_use", "id": "s"}], "assistant"), "messages.0.content.0.type"),
         ({"messages": [*HI, {"role": "assistant", "content": [CALL]}, *HI]}, "messages"),

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from octavo.errors import RequestError
+from octavo.server.messages.tools import NAME
 
 _BILLING = "x-anthropic-billing-header:"
 """Begins a block that Claude Code puts into ``system``. It is not for the model, and differs in every request: with it
@@ -123,7 +124,8 @@ def _add(turn: _Turn, role: str, content: Any, where: str) -> None:
 
 def _add_call(turn: _Turn, block: Mapping[str, Any], path: str) -> None:
     call_id = _string(block, "id", path)
-    _string(block, "name", path)
+    if not NAME.fullmatch(_string(block, "name", path)):
+        _wrong(f"{path}.name", "must be 1 to 128 letters, digits, _ and -")
     if not isinstance(block.get("input"), dict):
         _wrong(f"{path}.input", "must be an object")
     if call_id in turn.calls:

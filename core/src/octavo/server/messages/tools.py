@@ -9,7 +9,8 @@ from typing import Any, Literal, NoReturn
 from octavo.errors import RequestError
 from octavo.text.parts import Tool
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+"""What a tool may be called."""
 _WORDS: Mapping[str, Literal["auto", "required", "none"]] = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -51,7 +52,7 @@ def _tool(tool: Mapping[str, Any], where: str) -> Tool:
     if kind not in (None, "custom"):
         _wrong(f"{where}.type", f"is {kind!r:.60}; this server knows tools that have an input_schema (custom) only")
     name = tool.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         _wrong(f"{where}.name", "must be a string of 1 to 128 letters, digits, _ and -")
     description, strict = tool.get("description"), tool.get("strict")
     if not isinstance(description, str | None):
