@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from octavo.errors import RequestError
 
@@ -13,6 +14,11 @@ MAX_N = 128
 MAX_LOGPROBS = 64
 MAX_STOP_STRINGS = 64
 MAX_LOGIT_BIAS = 1024
+MAX_BAD_WORDS = 256
+MAX_GRAMMAR_BYTES = 512 * 1024
+"""Of a schema, regex, grammar or list of choices."""
+MAX_SCHEMA_DEPTH = 100
+"""Objects and arrays within one another."""
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -43,10 +49,112 @@ def _token_id(name: str, token: object) -> None:
 
 
 @dataclass(frozen=True)
+class StructuredOutput:
+    """The form that an output must have, given by exactly one of its fields.
+
+    * ``json``: a JSON schema (draft 2020-12), as text or as what `json.loads` makes of it;
+    * ``json_object``: any JSON object;
+    * ``regex``: a regular expression that the whole output matches, in the syntax of Rust's ``regex`` without
+      look-around, boundaries and back references;
+    * ``choice``: one of some strings;
+    * ``grammar``: a context-free grammar, in llguidance's variant of Lark or in GBNF;
+    * ``structural_tag``: free text in which some beginnings open a part with a form of its own, as vLLM has it:
+      ``{"structures": [{"begin", "schema", "end"}, …], "triggers": [...]}``.
+
+    ``json`` and ``structural_tag`` become JSON text, ``choice`` a tuple. Whether a model's tokens can be held to it is
+    found out when it is compiled (`octavo.text.grammar`). ``param`` is the request field that errors name.
+
+    Raises RequestError for anything but one of them, for a wrong type, and for what is larger than
+    `MAX_GRAMMAR_BYTES` or deeper than `MAX_SCHEMA_DEPTH`.
+    """
+
+    json: str | bool | Mapping[str, Any] | None = None
+    json_object: bool = False
+    regex: str | None = None
+    choice: Iterable[str] | None = None
+    grammar: str | None = None
+    structural_tag: str | Mapping[str, Any] | None = None
+    param: str = field(default="structured", compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.json_object, bool):
+            raise self._error(f"json_object takes true or false, not {self.json_object!r:.40}")
+        asked = [name for name in _FORMS if getattr(self, name) not in (None, False) or self._is_false_schema(name)]
+        if len(asked) != 1:
+            given = "none" if not asked else " and ".join(asked)
+            raise self._error(f"structured output takes exactly one of {', '.join(_FORMS)}, not {given}")
+        for name in ("json", "structural_tag"):
+            if name in asked:
+                object.__setattr__(self, name, self._json_text(name, getattr(self, name)))
+        if self.choice is not None:
+            object.__setattr__(self, "choice", self._choices(self.choice))
+        for name in ("regex", "grammar"):
+            text = getattr(self, name)
+            if text is not None and not isinstance(text, str):
+                raise self._error(f"{name} takes a string, not {text!r:.40}")
+        try:
+            size = len(self.source.encode())
+        except UnicodeEncodeError as error:
+            raise self._error(f"{self.form} has a lone surrogate, which is no character") from error
+        if size > MAX_GRAMMAR_BYTES:
+            raise self._error(f"{self.form} has {size} bytes; at most {MAX_GRAMMAR_BYTES} are taken")
+
+    @property
+    def form(self) -> str:
+        """Which of the fields is set."""
+        return next(n for n in _FORMS if getattr(self, n) not in (None, False))
+
+    @property
+    def source(self) -> str:
+        """What the field holds, as one text; empty for ``json_object``."""
+        value = getattr(self, self.form)
+        if self.form == "choice":
+            return json.dumps(value, ensure_ascii=False)
+        return value if isinstance(value, str) else ""
+
+    def _error(self, message: str) -> RequestError:
+        return RequestError(message, param=self.param)
+
+    def _is_false_schema(self, name: str) -> bool:
+        return name == "json" and self.json is False
+
+    def _choices(self, given: Iterable[str]) -> tuple[str, ...]:
+        choices = () if isinstance(given, str) or not hasattr(given, "__iter__") else tuple(given)
+        if not choices or not all(isinstance(one, str) for one in choices):
+            raise self._error(f"choice takes strings in a list, at least one, not {given!r:.40}")
+        return choices
+
+    def _json_text(self, name: str, value: object) -> str:
+        try:
+            parsed = json.loads(value) if isinstance(value, str) else value
+            if not isinstance(parsed, Mapping) and not (name == "json" and isinstance(parsed, bool)):
+                raise self._error(f"{name} takes a JSON object, not {parsed!r:.40}")
+            self._check_depth(name, parsed)
+            return json.dumps(parsed, ensure_ascii=False, allow_nan=False)
+        except RecursionError:
+            raise self._error(f"{name} is nested more than {MAX_SCHEMA_DEPTH} deep") from None
+        except (TypeError, ValueError) as error:
+            raise self._error(f"{name} is not valid JSON: {error}") from error
+
+    def _check_depth(self, name: str, value: object) -> None:
+        level: list[object] = [value]
+        for _ in range(MAX_SCHEMA_DEPTH + 1):
+            inner = [v for v in level if isinstance(v, Mapping | list | tuple)]
+            if not inner:
+                return
+            level = [child for v in inner for child in (v.values() if isinstance(v, Mapping) else v)]
+        raise self._error(f"{name} is nested more than {MAX_SCHEMA_DEPTH} deep")
+
+
+_FORMS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
+
+
+@dataclass(frozen=True)
 class SamplingParams:
     """Sampling parameters of one request; frozen and validated.
 
-    The distribution of the next token is made in this order: ``min_tokens`` masks the ids that
+    The distribution of the next token is made in this order: tokens that ``structured``, ``allowed_token_ids`` and
+    ``bad_words`` forbid fall out; ``min_tokens`` masks the ids that
     would end the sequence; ``logit_bias`` is added; ``repetition_penalty`` (prompt and output),
     ``frequency_penalty`` and ``presence_penalty`` (output only) act on the logits; then
     ``temperature``, ``min_p``, ``top_k`` (0 and -1: all) and ``top_p``. Temperature 0 is greedy: the smallest id
@@ -59,6 +167,11 @@ class SamplingParams:
 
     ``visible_special_ids`` are special tokens that have text even with ``skip_special_tokens``: what a parser of the
     text looks for.
+    ``structured`` holds the output to a form; a choice ends with "stop" when its form is complete and nothing may
+    follow, whatever ``min_tokens`` and ``ignore_eos`` say. ``allowed_token_ids`` are the only tokens that are ever
+    drawn: without an end-of-sequence token among them, a choice ends by its length. ``bad_words`` are never written,
+    with or without a space before them: the last token of one is forbidden where the output ends with the others. Each
+    is a string, or the ids that a string came to (`octavo.text.bad_words`).
 
     ``stop`` and ``stop_token_ids`` take any iterable and become tuples; ``stop_strings`` and ``stop_ids`` hold
     what they come to.
@@ -75,6 +188,9 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] | None = None
+    structured: StructuredOutput | None = None
+    allowed_token_ids: Iterable[int] | None = None
+    bad_words: Iterable[str | Sequence[int]] | None = None
     seed: int | None = None
     stop: str | Iterable[str] | None = None
     stop_token_ids: Iterable[int] | None = None
@@ -118,6 +234,7 @@ class SamplingParams:
         object.__setattr__(self, "visible_special_ids", visible)
         self._check_stops()
         self._check_bias()
+        self._check_forbidden()
 
     def _check_stops(self) -> None:
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
@@ -148,6 +265,36 @@ class SamplingParams:
         for token, value in bias.items():
             _token_id("logit_bias", token)
             _number(f"logit_bias of token {token}", value, -100.0, 100.0, param="logit_bias")
+
+    def _check_forbidden(self) -> None:
+        if self.structured is not None and not isinstance(self.structured, StructuredOutput):
+            raise RequestError(f"structured takes a StructuredOutput, not {self.structured!r:.40}", param="structured")
+        if self.allowed_token_ids is not None:
+            allowed = tuple(self.allowed_token_ids)
+            if not allowed:
+                raise RequestError(
+                    "allowed_token_ids is empty, so nothing could be drawn; leave it out", param="allowed_token_ids"
+                )
+            for token in allowed:
+                _token_id("allowed_token_ids", token)
+            object.__setattr__(self, "allowed_token_ids", tuple(int(token) for token in allowed))
+        if self.bad_words is not None:
+            given = self.bad_words
+            words = [] if isinstance(given, str) else [w if isinstance(w, str) else tuple(w) for w in given]
+            if isinstance(given, str) or not all(words):
+                raise RequestError(f"bad_words takes strings that are not empty, not {given!r:.40}", param="bad_words")
+            if sum(isinstance(word, str) for word in words) > MAX_BAD_WORDS:
+                raise RequestError(
+                    f"bad_words takes at most {MAX_BAD_WORDS} strings, not {len(words)}", param="bad_words"
+                )
+            for token in (token for word in words if not isinstance(word, str) for token in word):
+                _token_id("bad_words", token)
+            object.__setattr__(self, "bad_words", tuple(words))
+
+    @property
+    def bad_word_ids(self) -> tuple[tuple[int, ...], ...]:
+        """Those of ``bad_words`` that are token ids."""
+        return tuple(tuple(word) for word in self.bad_words or () if not isinstance(word, str))
 
     @property
     def greedy(self) -> bool:

@@ -36,6 +36,8 @@ class FakeTokenizer:
     bos_token_id = BOS
     fim: FillInMiddle | None = None
     template: str | None = None
+    rendered: Sequence[Mapping[str, Any]] = ()
+    """The conversation that was last rendered."""
 
     @property
     def info(self) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class FakeTokenizer:
         continue_final_message: bool = False,
         **kwargs: Any,
     ) -> str:
+        self.rendered = messages
         if messages[0]["role"] == "assistant":
             raise RequestError("the template wants a user first", param="messages")
         text = "".join(f"{m['role']}:{m['content']}|" for m in messages)

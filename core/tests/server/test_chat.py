@@ -238,8 +238,11 @@ def test_the_client_s_stream_helper_accumulates(client: openai.OpenAI) -> None:
         ({"messages": [{"content": "Hi"}]}, "messages[0].role"),
         ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages[0].role"),
         ({"messages": [{"role": ["user"], "content": "Hi"}]}, "messages[0].role"),
-        ({"messages": [{"role": "tool", "content": "Hi"}]}, "messages[0].role"),
-        ({"messages": [*USER, {"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages[1].tool_calls"),
+        ({"messages": [{"role": "tool", "content": "Hi"}]}, "messages[0].tool_call_id"),
+        (
+            {"messages": [*USER, {"role": "assistant", "tool_calls": [{"id": "1"}]}]},
+            "messages[1].tool_calls[0].function",
+        ),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": ["Hi"]}]}, "messages[0].content[0]"),

@@ -15,7 +15,7 @@ from octavo.server.body import read_body
 from octavo.server.chat_ask import chat_ask
 from octavo.server.errors import request_id_of
 from octavo.server.fields import CHAT_UNBUILT
-from octavo.server.logprobs import chat_logprobs
+from octavo.server.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.params import chat_params, served_name
 from octavo.server.replies import (
     ChatChoice,
@@ -26,6 +26,7 @@ from octavo.server.replies import (
     ChatLogprobs,
     ChatMessage,
     FunctionCall,
+    PromptLogprobs,
     ToolCall,
     ToolCallDelta,
     Usage,
@@ -35,7 +36,7 @@ from octavo.server.service import Service, json_response
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import while_connected
 from octavo.server.turn import Answer, Piece, Turn
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
+from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
 
 
 def routes(service: Service) -> APIRouter:
@@ -49,7 +50,9 @@ def routes(service: Service) -> APIRouter:
         params = chat_params(body, service.backend.default_params)
         ask = chat_ask(body, params, service.settings)
         turn = await Turn.prepare(service, ask, f"chatcmpl-{body.request_id or request_id_of(request)}")
-        answer = _Answer(service, body, turn, model)
+        echo = ask.messages[-1]["content"] if body.echo and ask.messages[-1]["role"] == "assistant" else ""
+        named = isinstance(ask.tool_choice, Tool)
+        answer = _Answer(service, body, turn, model, echo=echo, named=named)
         if body.stream:
             return EventStream(answer.events())
         return json_response(await while_connected(request.receive, answer.whole()))
@@ -65,7 +68,26 @@ class _Answer:
     body: ChatCompletionRequest
     turn: Turn
     model: str
+    echo: str = ""
+    """The text that the answer goes on with, where it shall be part of it."""
+    named: bool = False
+    """Whether the request names the function to call."""
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def _legacy(self) -> bool:
+        """Whether the one call there may be goes by its old name."""
+        return self.body.functions is not None
+
+    def _finish(self, reason: str | None) -> str | None:
+        """OpenAI's reason for an end. A call that the client has named is no news: the answer has just stopped."""
+        if reason != "tool_calls":
+            return reason
+        return "stop" if self.named else "function_call" if self._legacy else reason
+
+    def _prompt_logprobs(self) -> PromptLogprobs | UnsetType:
+        asked, found = self.body.prompt_logprobs, self.turn.prompt_logprobs
+        return UNSET if asked is None or found is None else prompt_logprobs(found, self.service.names, asked)
 
     def _logprobs(self, entries: Sequence[TokenLogprobs] | None) -> ChatLogprobs | None:
         if not self.body.logprobs or entries is None:
@@ -85,6 +107,7 @@ class _Answer:
             choices=[self._choice(index, answer) for index, answer in enumerate(answers)],
             usage=self.turn.usage,
             system_fingerprint=self.service.fingerprint,
+            prompt_logprobs=self._prompt_logprobs(),
             prompt_token_ids=self._ids(self.turn.job.prompts[0]),
         )
 
@@ -93,16 +116,18 @@ class _Answer:
             index=index,
             message=self._message(answer),
             logprobs=self._logprobs(answer.whole.logprobs),
-            finish_reason=answer.finish_reason,
+            finish_reason=self._finish(answer.finish_reason),
             stop_reason=answer.whole.stop_reason,
             token_ids=self._ids(answer.whole.token_ids),
         )
 
     def _message(self, answer: Answer) -> ChatMessage:
-        message = ChatMessage(answer.words)
-        if answer.thoughts:
+        message = ChatMessage(self.echo + (answer.words or "") if self.echo else answer.words)
+        if answer.thoughts and self.body.include_reasoning is not False:
             message.reasoning = message.reasoning_content = "".join(answer.thoughts)
-        if answer.calls:
+        if answer.calls and self._legacy:
+            message.function_call = FunctionCall(answer.calls[0].name, answer.calls[0].arguments)
+        elif answer.calls:
             message.tool_calls = [ToolCall(call.id, FunctionCall(call.name, call.arguments)) for call in answer.calls]
         return message
 
@@ -126,6 +151,9 @@ class _Answer:
                         role = ChatChunkChoice(index=chunk.index, delta=ChatDelta("", "assistant"))
                         ids = UNSET if spoken else self._ids(self.turn.job.prompts[0])
                         data += event(self._chunk([role], now, ids))
+                        if self.echo:
+                            begun = ChatChunkChoice(index=chunk.index, delta=ChatDelta(self.echo))
+                            data += event(self._chunk([begun], now))
                         spoken.add(chunk.index)
                     data += event(self._chunk([chunk], now))
                 if data:
@@ -138,14 +166,16 @@ class _Answer:
         choice, finished = piece.choice, piece.finish_reason is not None
         logprobs = self._logprobs(choice.logprobs) if choice.token_ids else None
         ids = self._ids(choice.token_ids)
-        delta = self._delta(piece.parts)
-        if not (piece.parts or finished or logprobs or ids):
+        parts = piece.parts
+        if self.body.include_reasoning is False:
+            parts = [part for part in parts if not isinstance(part, Thoughts)]
+        if not (parts or finished or logprobs or ids):
             return None
         return ChatChunkChoice(
             index=choice.index,
-            delta=delta,
+            delta=self._delta(parts),
             logprobs=logprobs,
-            finish_reason=piece.finish_reason,
+            finish_reason=self._finish(piece.finish_reason),
             stop_reason=choice.stop_reason if finished else UNSET,
             token_ids=ids,
         )
@@ -165,7 +195,9 @@ class _Answer:
                 case CallArguments(index, json):
                     call = calls.setdefault(index, ToolCallDelta(index))
                     call.function.arguments = (call.function.arguments or "") + json
-        if calls:
+        if calls and self._legacy:
+            delta.function_call = calls[0].function
+        elif calls:
             delta.tool_calls = list(calls.values())
         return delta
 

@@ -9,10 +9,15 @@ from octavo.sampling import SamplingParams
 from octavo.server.prompts import normalise_messages, truncation
 from octavo.server.schema import ChatCompletionRequest
 from octavo.server.settings import ServerSettings
+from octavo.server.tools import chat_tools
 from octavo.server.turn import Ask
 
 _RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
 """What ``chat_template_kwargs`` may not override."""
+
+
+_THINKING = ("enable_thinking", "thinking")
+"""What templates call the switch of their model's thinking."""
 
 
 def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: ServerSettings) -> Ask:
@@ -23,12 +28,24 @@ def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: Serv
             "'continue_final_message' and 'add_generation_prompt' exclude each other.", param="continue_final_message"
         )
     add_prompt = not goes_on if body.add_generation_prompt is None else body.add_generation_prompt
+    if body.chat_template is not None and not settings.trust_request_chat_template:
+        raise RequestError(
+            "'chat_template': templates of clients are not run here; the model's own is used, unless the server is "
+            "started with --trust-request-chat-template.",
+            param="chat_template",
+            code="unsupported_parameter",
+        )
+    offer = chat_tools(body)
     return Ask(
         messages=normalise_messages(body.messages),
         params=params,
+        tools=offer.tools,
+        tool_choice=offer.choice,
+        parallel_tool_calls=body.parallel_tool_calls is not False and body.functions is None,
         add_generation_prompt=add_prompt,
         continue_final_message=goes_on,
         template_variables=_variables(body),
+        chat_template=body.chat_template,
         truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
@@ -41,4 +58,11 @@ def _variables(body: ChatCompletionRequest) -> dict[str, Any]:
     for name in _RESERVED:
         if name in variables:
             raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
+    if body.documents:
+        variables.setdefault("documents", body.documents)
+    if body.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", body.reasoning_effort)
+        if body.reasoning_effort == "none":
+            for switch in _THINKING:
+                variables.setdefault(switch, False)
     return variables

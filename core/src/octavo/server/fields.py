@@ -36,7 +36,6 @@ class Unbuilt:
     """What the client can do, as a sentence."""
 
 
-_NO_TOOLS = "Leave it out: this server does not call tools yet."
 _GUIDED = Unbuilt(instead="Its successor is structured_outputs, which is not supported yet either.")
 _CONSTRAINED = Unbuilt(instead="Output cannot be constrained yet.")
 _MEDIA = Unbuilt(instead="Only text is supported.")
@@ -79,27 +78,15 @@ _COMMON: dict[str, Unbuilt] = {
 
 CHAT_UNBUILT: Mapping[str, Unbuilt] = {
     **_COMMON,
-    "prompt_logprobs": Unbuilt(instead="The completions API gives them."),
-    "tools": Unbuilt(instead=_NO_TOOLS),
-    "tool_choice": Unbuilt(only("none"), _NO_TOOLS),
-    "functions": Unbuilt(instead=_NO_TOOLS),
-    "function_call": Unbuilt(only("none"), _NO_TOOLS),
     "audio": _MEDIA,
     "modalities": Unbuilt(only(["text"]), "Only text is supported."),
     "media_io_kwargs": _MEDIA,
     "mm_processor_kwargs": _MEDIA,
     "moderation": Unbuilt(),
-    "prediction": Unbuilt(),
-    "reasoning_effort": Unbuilt(only("none"), "chat_template_kwargs can switch a model's thinking on and off."),
-    "include_reasoning": Unbuilt(only(True)),
     "verbosity": Unbuilt(only("medium")),
     "service_tier": Unbuilt(only("auto", "default"), 'Only "auto" and "default" are supported.'),
-    "store": Unbuilt(only(False), "Nothing is stored."),
     "web_search_options": Unbuilt(),
-    "documents": Unbuilt(only([]), "chat_template_kwargs can pass values to the chat template."),
-    "chat_template": Unbuilt(instead="Templates of clients are not run; the model's own is used."),
     "add_special_tokens": Unbuilt(only(False), "The chat template writes the special tokens."),
-    "echo": Unbuilt(only(False), "The completions API has it."),
 }
 
 COMPLETION_UNBUILT: Mapping[str, Unbuilt] = {

@@ -34,6 +34,8 @@ def chat_params(body: ChatCompletionRequest, checkpoint: Mapping[str, Any]) -> S
     """Sampling of a chat request; without a limit it may fill the context."""
     if body.top_logprobs is not None and body.top_logprobs > 0 and not body.logprobs:
         raise RequestError("'top_logprobs' needs 'logprobs': true.", param="top_logprobs", code="invalid_value")
+    if body.prompt_logprobs is not None and body.stream:
+        raise RequestError("'prompt_logprobs' does not come with 'stream': true.", param="prompt_logprobs")
     asked = {value for value in (body.max_tokens, body.max_completion_tokens) if value is not None}
     if len(asked) > 1:
         raise RequestError(
@@ -47,6 +49,7 @@ def chat_params(body: ChatCompletionRequest, checkpoint: Mapping[str, Any]) -> S
         checkpoint,
         max_tokens=asked.pop() if asked else checkpoint.get("max_new_tokens"),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        prompt_logprobs=body.prompt_logprobs,
     )
 
 

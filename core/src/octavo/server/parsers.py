@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,16 +71,35 @@ class Parsers:
                 found[text] = token
         return found
 
-    def visible(self, *, tools: bool) -> frozenset[int]:
-        """The special tokens whose text the parser of an answer has to see."""
-        return frozenset(self.special[marker] for marker in self._markers(tools))
+    @property
+    def has_place_for_tools(self) -> bool:
+        """Whether the chat template shows its model the tools of a request."""
+        return "tools" in (self.tokenizer.chat_template_for(tools=True) or "")
 
-    def open(self, tools: Sequence[Tool], *, inside: bool, skip_special_tokens: bool) -> AnswerParser:
+    def literal(self, text: str) -> str:
+        """A text in a grammar (Lark): what spells markers that are special tokens is those tokens."""
+        names = sorted(self.special, key=len, reverse=True)
+        pieces = re.split("(" + "|".join(map(re.escape, names)) + ")", text) if names else [text]
+        return " ".join(
+            f"<[{self.special[piece]}]>" if piece in self.special else json.dumps(piece, ensure_ascii=False)
+            for piece in pieces
+            if piece
+        )
+
+    def visible(self, kind: ToolParser | None) -> frozenset[int]:
+        """The special tokens whose text the parser of an answer has to see; ``kind`` finds its calls, if it may have
+        any.
+        """
+        return frozenset(self.special[marker] for marker in self._markers(kind))
+
+    def open(
+        self, kind: ToolParser | None, tools: Sequence[Tool], *, inside: bool, skip_special_tokens: bool
+    ) -> AnswerParser:
         """The parser of one answer. ``inside``: the prompt ends in the midst of thoughts."""
         return AnswerParser(
             None if self.reasoning is None else self.reasoning.open(inside),
-            self.tools.open(tools) if tools and self.tools is not None else None,
-            hidden=self._markers(bool(tools)) if skip_special_tokens else (),
+            None if kind is None else kind.open(tools),
+            hidden=self._markers(kind) if skip_special_tokens else (),
         )
 
     def inside(self, prompt: Sequence[int], continued: str | None) -> bool:
@@ -89,6 +110,6 @@ class Parsers:
             return self.reasoning.unclosed(continued)
         return self.reasoning.opened(self.tokenizer.decode(prompt[-_TAIL:], skip_special_tokens=False))
 
-    def _markers(self, tools: bool) -> Iterable[str]:
-        kinds = (self.tools if tools else None, self.reasoning)
+    def _markers(self, calls: ToolParser | None) -> Iterable[str]:
+        kinds = (calls, self.reasoning)
         return [marker for kind in kinds if kind is not None for marker in kind.markers if marker in self.special]

@@ -10,15 +10,23 @@ from typing import Any, TypeVar
 
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
+from octavo.server.history import History
 from octavo.server.schema import CompletionRequest
 from octavo.text.fim import FillInMiddle, encode_inside
 from octavo.text.parts import Tool
 
 T = TypeVar("T")
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-"""Roles that can be answered. "developer" is the newer name of "system", which is what templates know."""
-_TOOL_ROLES = ("tool", "function")
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+"""Roles, and what templates call them: "developer" is the newer name of "system", "function" the older of "tool"."""
+_REWRITTEN = ("refusal", "tool_calls", "function_call", "tool_call_id")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Kinds of content parts that are text, with the key that holds it."""
 
@@ -114,26 +122,25 @@ def truncation(tokens: int | None, side: str | None) -> Truncation | None:
 
 
 def normalise_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as chat templates expect them: known roles, content a string, no nulls.
+    """Messages as chat templates expect them: known roles, content a string, no nulls, calls with their arguments as
+    objects, results that answer them.
 
     Parts are joined by newlines. Further keys (``name``, ``reasoning_content``) are left for the template.
     Raises RequestError naming the message, and the part, at fault.
     """
     if not messages:
         raise RequestError("'messages' is empty; send at least one message.", param="messages", code="invalid_value")
-    return [_normalise(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    history = History()
+    plain = [_normalise(message, f"messages[{i}]", history) for i, message in enumerate(messages)]
+    history.end()
+    return plain
 
 
-def _normalise(message: dict[str, Any], where: str) -> dict[str, Any]:
+def _normalise(message: dict[str, Any], where: str, history: History) -> dict[str, Any]:
     role = message.get("role")
     if role is None:
         raise RequestError(
             f"Missing required parameter: '{where}.role'.", param=f"{where}.role", code="missing_required_parameter"
-        )
-    if role in _TOOL_ROLES or message.get("tool_calls") or message.get("function_call"):
-        field = f"{where}.role" if role in _TOOL_ROLES else f"{where}.tool_calls"
-        raise RequestError(
-            f"'{field}': tool calls are not supported by this server yet.", param=field, code="unsupported_parameter"
         )
     if not isinstance(role, str) or role not in _ROLES:
         raise RequestError(
@@ -141,11 +148,11 @@ def _normalise(message: dict[str, Any], where: str) -> dict[str, Any]:
             param=f"{where}.role",
             code="invalid_value",
         )
-    kept = {key: value for key, value in message.items() if value not in (None, []) and key != "refusal"}
+    kept = {key: value for key, value in message.items() if value not in (None, []) and key not in _REWRITTEN}
     content = message.get("content")
     if content is None and role == "assistant":
         content = message.get("refusal") or ""
-    return {**kept, "role": _ROLES[role], "content": _text(content, f"{where}.content")}
+    return {**kept, "role": _ROLES[role], "content": _text(content, f"{where}.content"), **history.read(message, where)}
 
 
 def _text(content: Any, where: str) -> str:

@@ -119,6 +119,7 @@ class ChatCompletion(Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 

@@ -76,6 +76,23 @@ class ChatCompletionRequest(SamplingFields):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    chat_template: str | None = None
+    """In place of the model's own, where the operator trusts its clients that far."""
+    documents: list[dict[str, Any]] | None = None
+    """For templates that have a place for them."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """For templates that ask for it; "none" also tells those that can only switch their thinking off."""
+    include_reasoning: bool | None = None
+    """False: the thoughts are left out of the answer."""
+    echo: bool | None = None
+    """With continue_final_message: the message begins with what it goes on with."""
+    prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tools: list[Any] | None = None
+    """These four are told apart in ``tools.py``."""
+    tool_choice: Any = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionRequest(SamplingFields):

@@ -21,7 +21,7 @@ from octavo.server.params import chat_params, served_name
 from octavo.server.prompts import conversation_text, off_loop
 from octavo.server.schema import ChatCompletionRequest
 from octavo.server.service import Service, json_response
-from octavo.server.turn import Ask, Turn
+from octavo.server.turn import Ask, Turn, conversation
 
 
 class TokenizeRequest(BaseModel):
@@ -103,12 +103,13 @@ def routes(service: Service) -> APIRouter:
 
     async def apply_template(request: Request) -> Response:
         ask = await ask_of(request)
+        messages, tools = conversation(service, ask)
         text = await conversation_text(
-            ask.messages,
+            messages,
             backend.tokenizer,
             add_generation_prompt=ask.add_generation_prompt,
             continue_final_message=ask.continue_final_message,
-            tools=() if ask.tool_choice == "none" else ask.tools,
+            tools=tools,
             chat_template=ask.chat_template,
             variables=ask.template_variables,
         )

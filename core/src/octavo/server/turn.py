@@ -15,12 +15,15 @@ from octavo.errors import RequestError
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Choice
+from octavo.server.forms import form_of
+from octavo.server.history import for_template
 from octavo.server.prompts import Truncation, conversation_prompt
 from octavo.server.replies import Usage
 from octavo.server.service import Service
 from octavo.server.streams import Job, Tally, Whole, run
 from octavo.text.answers import AnswerParser
 from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
+from octavo.text.tools import GENERIC, taught
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,34 @@ class Answer:
         return None if self.calls and not text else text
 
 
+def conversation(service: Service, ask: Ask) -> tuple[list[dict[str, Any]], Sequence[Tool]]:
+    """The messages, and the tools, that the chat template is given. Raises RequestError where it has no use for tools.
+
+    A model whose template has no place for them is told of tools by the messages, if that is its way.
+    """
+    kind = service.parsers.tools
+    tools = () if ask.tool_choice == "none" else ask.tools
+    place = ask.chat_template is not None or service.parsers.has_place_for_tools
+    if tools and (kind is None or not (place or kind.taught)):
+        why = "its chat template has no place for tools" if kind is not None else "it was started without a tool parser"
+        raise RequestError(
+            f"'tools' cannot be used with this server: {why} (--tool-parser, --chat-template).",
+            param="tools",
+            code="unsupported_parameter",
+        )
+    if kind is None:
+        return [dict(message) for message in ask.messages], ()
+    if kind.taught and not place:
+        return taught(ask.messages, tools), ()
+    return for_template(ask.messages, arguments_as_text=kind.arguments_as_text, short_ids=kind.short_ids), tools
+
+
 class Turn:
     """One turn, ready to run once: either `pieces` or `whole`."""
 
-    def __init__(self, service: Service, job: Job, tally: Tally, parsers: Sequence[AnswerParser]) -> None:
+    def __init__(
+        self, service: Service, job: Job, tally: Tally, parsers: Sequence[AnswerParser], *, one_call: bool = False
+    ) -> None:
         self.job = job
         self.tally = tally
         self.prompt_logprobs: Sequence[TokenLogprobs | None] | None = None
@@ -110,40 +137,47 @@ class Turn:
         self._service = service
         self._parsers = parsers
         self._calls = [0] * len(parsers)
+        self._one_call = one_call
 
     @classmethod
     async def prepare(cls, service: Service, ask: Ask, response_id: str) -> Turn:
         """Render and tokenise. Raises RequestError for what cannot be asked of this model."""
         parsers, params = service.parsers, ask.params
         tools = () if ask.tool_choice == "none" else ask.tools
-        if tools and parsers.tools is None:
-            raise RequestError(
-                "'tools': tool calls of this model are not parsed here; leave tools out, or start the server with "
-                "--tool-parser.",
-                param="tools",
-                code="unsupported_parameter",
-            )
+        messages, shown = conversation(service, ask)
         prompt = await conversation_prompt(
-            ask.messages,
+            messages,
             service.backend.tokenizer,
             add_generation_prompt=ask.add_generation_prompt,
             continue_final_message=ask.continue_final_message,
-            tools=tools,
+            tools=shown,
             chat_template=ask.chat_template,
             variables=ask.template_variables,
         )
         if ask.truncation is not None:
             prompt = ask.truncation.of(prompt, service.backend.max_model_len, params.max_tokens)
         inside = parsers.inside(prompt, ask.messages[-1]["content"] if ask.continue_final_message else None)
-        visible = parsers.visible(tools=bool(tools))
-        if visible:
-            params = replace(params, visible_special_ids=visible)
+        kind = parsers.tools if tools else None
+        must_call = isinstance(ask.tool_choice, Tool) or ask.tool_choice == "required"
+        if must_call and kind is not None and kind.grammar is None:
+            kind = GENERIC
+        form = form_of(
+            params.structured,
+            [ask.tool_choice] if isinstance(ask.tool_choice, Tool) else tools,
+            kind,
+            parsers,
+            must_call=must_call,
+            several=ask.parallel_tool_calls and not isinstance(ask.tool_choice, Tool),
+            inside=inside,
+        )
+        params = replace(params, structured=form, visible_special_ids=parsers.visible(kind))
         job = Job(response_id, [prompt], params, ask.priority, ask.cache_salt)
         tally = Tally(job, reasoning_tokens=None if parsers.reasoning is None else 0)
         opened = [
-            parsers.open(tools, inside=inside, skip_special_tokens=params.skip_special_tokens) for _ in range(params.n)
+            parsers.open(kind, tools, inside=inside, skip_special_tokens=params.skip_special_tokens)
+            for _ in range(params.n)
         ]
-        return cls(service, job, tally, opened)
+        return cls(service, job, tally, opened, one_call=not ask.parallel_tool_calls)
 
     @property
     def usage(self) -> Usage:
@@ -176,6 +210,8 @@ class Turn:
             self.tally.count_reasoning(len(choice.token_ids))
         if choice.finish_reason is not None:
             parts += parser.finish()
+        if self._one_call:
+            parts = [part for part in parts if not isinstance(part, (CallBegins, CallArguments)) or part.index == 0]
         self._calls[choice.index] += sum(isinstance(part, CallBegins) for part in parts)
         reason = choice.finish_reason
         if reason == "stop" and self._calls[choice.index]:

@@ -144,8 +144,11 @@ class Tokenizer:
         return ids
 
     def render_chat(self, messages: Sequence[Message], /, **options: Any) -> str:
-        """The text of a conversation, special tokens written out; the options of `apply_chat_template`."""
-        template = self.chat_template_for(tools=bool(options.get("tools")))
+        """The text of a conversation, special tokens written out; the options of `apply_chat_template`, and
+        ``chat_template`` in place of the model's.
+        """
+        given = options.pop("chat_template", None)
+        template = given if given is not None else self.chat_template_for(tools=bool(options.get("tools")))
         if template is None:
             raise RequestError(
                 "the model has no chat template to make a prompt from messages; give one with --chat-template, or send "

@@ -85,6 +85,7 @@ def says(engine: FakeEngine, text: str) -> None:
 @pytest.fixture(scope="session")
 def _talker(serve: Any) -> Iterator[tuple[FakeEngine, Any]]:
     engine = FakeEngine()
+    engine.tokenizer.template = "has a place for tools"
     settings = ServerSettings(
         plugged=(TOOLS, THOUGHTS), tool_parser=TOOLS.name, reasoning_parser=THOUGHTS.name, max_body_bytes=100_000
     )

@@ -169,6 +169,34 @@ def test_what_agents_send_along_does_no_harm(claude: anthropic.Anthropic, engine
     assert engine.seen[0].text.endswith("system:Be brief.|user:Hi|assistant:")
 
 
+def test_an_answer_goes_back_with_the_results_of_its_calls(
+    claude: anthropic.Anthropic, engine: FakeEngine, say
+) -> None:
+    say('(so)I look.[look {"at": "door"}]')
+    thinking = {"type": "adaptive"}
+    got = ask(claude, tools=[TOOL], thinking=thinking)
+    call = got.content[-1]
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "It is shut."}]}
+    messages = [*HI, got.to_param(), {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]}]
+    ask(claude, tools=[TOOL], thinking=thinking, messages=messages)
+    assert engine.seen[1].text.endswith("user:Hi|assistant:I look.|tool:It is shut.|user:Well?|assistant:")
+    chat = engine.tokenizer.rendered
+    assert chat[1]["reasoning_content"] == "so"
+    assert chat[1]["tool_calls"] == [
+        {"id": call.id, "type": "function", "function": {"name": "look", "arguments": {"at": "door"}}}
+    ]
+    assert (chat[2]["tool_call_id"], chat[2]["name"]) == (call.id, "look")
+
+
+@pytest.mark.parametrize(
+    ("choice", "calls"),
+    [({"type": "auto"}, 2), ({"type": "auto", "disable_parallel_tool_use": True}, 1)],
+)
+def test_there_can_be_one_call_only(claude: anthropic.Anthropic, say, choice, calls) -> None:
+    say("[look {}][look {}]")
+    assert len(ask(claude, tools=[TOOL], tool_choice=choice).content) == calls
+
+
 def test_an_answer_can_be_begun(claude: anthropic.Anthropic, engine: FakeEngine) -> None:
     ask(claude, messages=[*HI, {"role": "assistant", "content": "The best is ("}])
     assert engine.seen[0].text.endswith("user:Hi|assistant:The best is (")

@@ -225,6 +225,7 @@ def test_a_client_that_goes_away_ends_its_turn(claude: anthropic.Anthropic, engi
 
 def test_a_real_model_s_way_of_writing_is_understood(serve) -> None:
     engine = FakeEngine()
+    engine.tokenizer.template = "has a place for tools"
     engine.script = tuple(
         b"<think>\nso\n</think>\n\nI look.\n<tool_call>\n"
         b'{"name": "look", "arguments": {"at": "x", "n": [1, {}]}}\n</tool_call>'

@@ -59,6 +59,8 @@ def between(name: str, begin: str, end: str, token: str = "") -> ReasoningParser
         opened=lambda prompt: prompt.rstrip().endswith(begin),
         unclosed=lambda message: message.rfind(begin) > message.rfind(end),
         claims=lambda template: begin in template or end in template,
+        begin=begin,
+        end=end,
         markers=frozenset({token or begin, end}),
     )
 

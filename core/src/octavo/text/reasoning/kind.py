@@ -37,5 +37,8 @@ class ReasoningParser:
     opened: Callable[[str], bool]
     unclosed: Callable[[str], bool]
     claims: Callable[[str], bool]
+    begin: str = ""
+    end: str = ""
+    """The marks around thoughts, where there are such: an answer that is held to a form may have thoughts before it."""
     markers: frozenset[str] = frozenset()
     """What the parser looks for, see `octavo.text.tools.ToolParser.markers`."""

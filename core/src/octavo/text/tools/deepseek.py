@@ -11,7 +11,7 @@ from octavo.text.feed import Feed, FeedParser, Steps
 from octavo.text.parts import Tool
 from octavo.text.scan import Markers
 from octavo.text.tools.calls import Calls
-from octavo.text.tools.grammars import around
+from octavo.text.tools.grammars import CallGrammar
 from octavo.text.tools.json_text import value
 from octavo.text.tools.kind import NAME_CHARACTERS, ToolParser
 
@@ -90,12 +90,14 @@ DEEPSEEK_V3 = ToolParser(
     open=_open,
     claims=lambda template: _claims(template) and f"{_FENCE}json" in template,
     markers=frozenset(_HEAD.texts),
-    grammar=around(_in_fence, [_ALL], [_ALL_END], ["\n"]),
+    grammar=CallGrammar(_in_fence, [_ALL], [_ALL_END], ["\n"], trigger=_ALL),
+    arguments_as_text=True,
 )
 DEEPSEEK_V31 = ToolParser(
     name="deepseek_v31",
     open=_open,
     claims=_claims,
     markers=frozenset(_HEAD.texts),
-    grammar=around(_plain, [_ALL], [_ALL_END]),
+    grammar=CallGrammar(_plain, [_ALL], [_ALL_END], trigger=_ALL),
+    arguments_as_text=True,
 )

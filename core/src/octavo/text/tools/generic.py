@@ -10,7 +10,7 @@ from octavo.text.feed import Feed, FeedParser, Steps
 from octavo.text.parts import Tool
 from octavo.text.scan import Markers
 from octavo.text.tools.calls import Calls, read_calls
-from octavo.text.tools.grammars import an_object, around
+from octavo.text.tools.grammars import CallGrammar, an_object
 from octavo.text.tools.kind import ToolParser
 
 _FENCE = "```"
@@ -39,6 +39,6 @@ GENERIC = ToolParser(
     name="json",
     open=_open,
     claims=lambda template: True,
-    grammar=around(an_object, between=["\n"]),
-    teaches=True,
+    grammar=CallGrammar(an_object, between=["\n"]),
+    taught=True,
 )

@@ -8,7 +8,7 @@ from octavo.text.feed import Feed, FeedParser, Steps
 from octavo.text.parts import Tool
 from octavo.text.scan import Markers
 from octavo.text.tools.calls import Calls, read_calls
-from octavo.text.tools.grammars import an_object, around
+from octavo.text.tools.grammars import CallGrammar, an_object
 from octavo.text.tools.kind import ToolParser
 
 _BEGIN, _END = "<tool_call>", "</tool_call>"
@@ -40,5 +40,5 @@ HERMES = ToolParser(
     open=_open,
     claims=lambda template: _BEGIN in template and "<function=" not in template,
     markers=frozenset(_MARKERS.texts),
-    grammar=around(_tagged, between=["\n"]),
+    grammar=CallGrammar(_tagged, between=["\n"], trigger=_BEGIN),
 )

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from octavo.text.parts import OutputParser, Tool
+from octavo.text.tools.grammars import CallGrammar
 
 NewId: TypeAlias = Callable[[], str]
-Literal: TypeAlias = Callable[[str], str]
-"""How a marker stands in a grammar: quoted, or by its number where it is a special token."""
 
 NAME_CHARACTERS = string.ascii_letters + string.digits + "_-.:/"
 """What names of functions are made of; the API allows the first four kinds."""
@@ -44,11 +43,13 @@ class ToolParser:
     claims: Callable[[str], bool]
     markers: frozenset[str] = frozenset()
     """What the parser looks for. Where one is a special token its text is shown to the parser, and to nobody else."""
-    grammar: Callable[[Sequence[Tool], bool, Literal], str] | None = None
-    """A grammar (llguidance's Lark, its start rule called ``calls``) of answers that are calls of these tools, and one
-    call only unless the flag is set; ``None`` if calls cannot be forced in this way.
+    grammar: CallGrammar | None = None
+    """What an answer is held to that must be calls; ``None``: it is held to plain JSON objects instead."""
+    taught: bool = False
+    """Whether models know it from the prompt alone: where the chat template has no place for tools, they are told of
+    them by `octavo.text.tools.teaching`.
     """
-    teaches: bool = False
-    """Whether models know it only from the prompt: where the chat template has no place for tools, the conversation
-    is rewritten by `octavo.text.tools.teaching`.
-    """
+    short_ids: bool = False
+    """Whether the chat template takes ids of nine letters and digits alone."""
+    arguments_as_text: bool = False
+    """Whether the chat template wants the arguments of earlier calls as JSON text; else they are objects."""

@@ -10,7 +10,7 @@ from octavo.text.feed import Feed, FeedParser, Steps
 from octavo.text.parts import Tool
 from octavo.text.scan import Markers
 from octavo.text.tools.calls import Calls, read_calls
-from octavo.text.tools.grammars import an_object, around
+from octavo.text.tools.grammars import CallGrammar, an_object
 from octavo.text.tools.kind import ToolParser
 
 _TAG = "<|python_tag|>"
@@ -40,5 +40,5 @@ LLAMA3_JSON = ToolParser(
     open=_open,
     claims=lambda template: _TAG in template or ("<|start_header_id|>" in template and '"parameters": ' in template),
     markers=frozenset({_TAG}),
-    grammar=around(lambda name: an_object(name, "parameters"), between=["; "]),
+    grammar=CallGrammar(lambda name: an_object(name, "parameters"), between=["; "]),
 )

@@ -10,7 +10,7 @@ from octavo.text.feed import Feed, FeedParser, Steps
 from octavo.text.parts import Tool
 from octavo.text.scan import Markers
 from octavo.text.tools.calls import Calls, read_calls
-from octavo.text.tools.grammars import an_object, around
+from octavo.text.tools.grammars import CallGrammar, an_object
 from octavo.text.tools.json_text import value
 from octavo.text.tools.kind import NAME_CHARACTERS, ToolParser, short_id
 
@@ -57,5 +57,6 @@ MISTRAL = ToolParser(
     open=_open,
     claims=lambda template: _BEGIN in template,
     markers=frozenset({_BEGIN, _ID, _ARGUMENTS}),
-    grammar=around(an_object, [_BEGIN, "["], ["]"], [", "]),
+    grammar=CallGrammar(an_object, [_BEGIN, "["], ["]"], [", "], trigger=_BEGIN),
+    short_ids=True,
 )
