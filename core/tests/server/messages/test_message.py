@@ -6,6 +6,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from pydantic import BaseModel
 from server_fake import FakeEngine
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -167,6 +168,27 @@ def test_what_agents_send_along_does_no_harm(claude: anthropic.Anthropic, engine
     )
     assert got.content[0].text == "Hello, world!"
     assert engine.seen[0].text.endswith("system:Be brief.|user:Hi|assistant:")
+
+
+class City(BaseModel):
+    name: str
+
+
+def test_the_client_parses_what_was_held_to_its_schema(claude: anthropic.Anthropic, engine: FakeEngine, say) -> None:
+    say('{"name": "Oslo"}')
+    got = claude.messages.parse(model="fake", max_tokens=100, messages=HI, output_format=City)
+    assert got.parsed_output == City(name="Oslo")
+    form = engine.seen[0].params.structured
+    assert form.param == "output_config.format"
+    assert '"properties"' in form.grammar  # a grammar, as there may be thoughts before it
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "look"}])
+def test_a_call_that_must_be_made_is_forced(claude: anthropic.Anthropic, engine: FakeEngine, choice) -> None:
+    ask(claude, tools=[TOOL], tool_choice=choice)
+    form = engine.seen[0].params.structured
+    assert form.form == "grammar"
+    assert "look" in form.grammar
 
 
 def test_an_answer_goes_back_with_the_results_of_its_calls(

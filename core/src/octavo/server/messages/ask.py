@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from octavo.errors import RequestError
-from octavo.sampling import SamplingParams
+from octavo.sampling import SamplingParams, StructuredOutput
 from octavo.server.messages.history import chat_messages
 from octavo.server.messages.schema import TurnFields
 from octavo.server.messages.tools import read_choice, read_tools
@@ -52,7 +52,7 @@ def message_ask(body: TurnFields, params: SamplingParams) -> Ask:
     choice, parallel = read_choice(body.tool_choice, tools)
     return Ask(
         messages=normalise_messages(messages),
-        params=params,
+        params=_held_to_format(body, params),
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=parallel,
@@ -69,15 +69,26 @@ def _variables(body: TurnFields) -> dict[str, Any]:
     """What templates know of thinking, under both of its names, and of effort."""
     wanted = read_thinking(body.thinking).wanted
     variables: dict[str, Any] = {"enable_thinking": wanted, "thinking": wanted}
-    config = body.output_config or {}
-    if config.get("format") is not None:
-        _wrong("output_config.format", "is not supported: output cannot be constrained yet")
-    effort = config.get("effort")
+    effort = (body.output_config or {}).get("effort")
     if effort is not None:
         if not isinstance(effort, str) or effort not in _EFFORTS:
             _wrong("output_config.effort", f"is {effort!r:.40}; it must be one of {', '.join(_EFFORTS)}")
         variables["reasoning_effort"] = _EFFORTS[effort]
     return variables
+
+
+def _held_to_format(body: TurnFields, params: SamplingParams) -> SamplingParams:
+    """The sampling that obeys ``output_config.format``, or its older name ``output_format``."""
+    where, asked = "output_config.format", (body.output_config or {}).get("format")
+    if asked is None:
+        where, asked = "output_format", body.output_format
+    if asked is None:
+        return params
+    if not isinstance(asked, dict) or asked.get("type") != "json_schema" or not isinstance(asked.get("schema"), dict):
+        _wrong(where, 'must be {"type": "json_schema", "schema": …}')
+    if params.structured is not None:
+        _wrong(where, f"and '{params.structured.param}' both constrain the output; send one of them")
+    return replace(params, structured=StructuredOutput(json=asked["schema"], param=where))
 
 
 def _check_edits(management: Mapping[str, Any] | None) -> None:

@@ -24,6 +24,8 @@ class TurnFields(SamplingFields):
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None
+    """The older name of ``output_config.format``."""
     context_management: dict[str, Any] | None = None
 
 
@@ -41,9 +43,8 @@ UNBUILT: Mapping[str, Unbuilt] = {
     **COMPLETION_UNBUILT,
     "n": Unbuilt(only(1), "A message is one answer."),
     "stop": Unbuilt(only([]), "The Messages API calls it stop_sequences."),
-    "response_format": Unbuilt(instead=_OF_OPENAI),
+    "response_format": Unbuilt(instead="The Messages API calls it output_config.format."),
     "logprobs": Unbuilt(only(False), _OF_OPENAI),
-    "output_format": Unbuilt(instead="Output cannot be constrained yet."),
     "container": Unbuilt(instead="Code is not run by this server."),
     "mcp_servers": Unbuilt(only([]), "This server calls no MCP servers; the client can."),
 }
