@@ -1,4 +1,5 @@
-"""Exceptions to OpenAI error objects: ``{"error": {"message", "type", "param", "code"}}`` for every failure.
+"""Exceptions to error objects: OpenAI's ``{"error": {"message", "type", "param", "code"}}`` for every failure, and on
+the routes of the Messages API Anthropic's ``{"type": "error", "error": {"type", "message"}, "request_id"}``.
 
 The official client retries 408, 409, 429 and 5xx unless ``x-should-retry`` says otherwise; so a failure
 that would repeat itself is a 4xx or carries ``x-should-retry: false``, and one that waiting cures carries
