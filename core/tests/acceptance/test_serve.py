@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -55,6 +57,30 @@ def test_chat_streams_the_answer_that_comes_whole(client: openai.OpenAI) -> None
     assert whole.choices[0].message.content
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_messages_stream_the_answer_that_comes_whole(server: str) -> None:
+    claude = anthropic.Anthropic(base_url=server.removesuffix("/v1"), api_key="none", max_retries=0)
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    request = {"model": "smol", "messages": question, "extra_body": {"temperature": 0}}
+    whole = claude.messages.create(**request, max_tokens=24)  # type: ignore[call-overload]
+    with claude.messages.stream(**request, max_tokens=24) as stream:  # type: ignore[arg-type]
+        text = "".join(stream.text_stream)
+        streamed = stream.get_final_message()
+    assert text == whole.content[0].text != ""
+    assert (streamed.stop_reason, streamed.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
+    counted = claude.messages.count_tokens(model="smol", messages=question)  # type: ignore[arg-type]
+    for usage in (whole.usage, streamed.usage):
+        assert usage.input_tokens + (usage.cache_read_input_tokens or 0) == counted.input_tokens
+
+
+def test_completions_draw_the_best(client: openai.OpenAI) -> None:
+    request = {"model": "smol", "prompt": "Once", "max_tokens": 4, "seed": 5, "logprobs": 0}
+    drawn = client.completions.create(**request, n=4)  # type: ignore[call-overload]
+    best = client.completions.create(**request, n=2, best_of=4)  # type: ignore[call-overload]
+    ranked = sorted(drawn.choices, key=lambda choice: -mean(choice.logprobs.token_logprobs))
+    assert [choice.text for choice in best.choices] == [choice.text for choice in ranked[:2]]
+    assert best.usage.completion_tokens == drawn.usage.completion_tokens
 
 
 def test_completions_score_a_prompt(client: openai.OpenAI) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import openai
 import pytest
@@ -105,6 +105,9 @@ class Served:
         return self.request("POST", "/v1/completions", {"prompt": "Hi"} | fields)
 
 
+Serve: TypeAlias = Callable[[FakeEngine, ServerSettings], AbstractContextManager[Served]]
+
+
 @contextmanager
 def serving(engine: FakeEngine, settings: ServerSettings) -> Iterator[Served]:
     """A running server over an engine."""
@@ -127,8 +130,14 @@ def serving(engine: FakeEngine, settings: ServerSettings) -> Iterator[Served]:
 
 
 @pytest.fixture
-def serve_with() -> Callable[[FakeEngine, ServerSettings], AbstractContextManager[Served]]:
+def serve_with() -> Serve:
     """``serving``, for tests that need settings of their own."""
+    return serving
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """How tests get a server with settings of their own."""
     return serving
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from octavo.errors import RequestError
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
+from octavo.text.fim import FillInMiddle
 
 BOS, EOS = 256, 257
 WORDS = ("Hello", "Howdy", "Hi", ",", " wor", "ld", "!", " caf", "\u2028", "two\nlines", "é", "😀")
@@ -31,7 +32,16 @@ class FakeTokenizer:
     """Bytes and a few words."""
 
     special_ids = frozenset({BOS, EOS})
+    vocab_size = TWIN + 1
+    bos_token_id = BOS
+    fim: FillInMiddle | None = None
     template: str | None = None
+    rendered: Sequence[Mapping[str, Any]] = ()
+    """The conversation that was last rendered."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {"bos_token": "<s>", "eos_token": "</s>", "pad_token": None, "chat_template": None}
 
     def chat_template_for(self, *, tools: bool = False) -> str | None:
         return self.template
@@ -50,20 +60,27 @@ class FakeTokenizer:
             return b","
         return (*(b"<s>", b"</s>"), *(word.encode() for word in WORDS))[token_id - 256]
 
-    def apply_chat_template(
+    def token_names(self, ids: Sequence[int]) -> list[str]:
+        return [f"<{token_id}>" for token_id in ids]
+
+    def render_chat(
         self,
-        messages: list[dict[str, Any]],
+        messages: Sequence[Mapping[str, Any]],
         /,
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         **kwargs: Any,
-    ) -> list[int]:
+    ) -> str:
+        self.rendered = messages
         if messages[0]["role"] == "assistant":
             raise RequestError("the template wants a user first", param="messages")
         text = "".join(f"{m['role']}:{m['content']}|" for m in messages)
         text = text[:-1] if continue_final_message else text + "assistant:" * add_generation_prompt
-        return self.encode("".join(f"{k}={v};" for k, v in kwargs.items()) + text)
+        return "".join(f"{k}={v};" for k, v in kwargs.items()) + text
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        return self.encode(self.render_chat(messages, **options))
 
 
 @dataclass(frozen=True)
@@ -113,10 +130,14 @@ class FakeEngine:
     fail_at: int | None = None
     """Raise ``error`` in place of this token."""
     error: Exception = field(default_factory=lambda: RuntimeError("secret /path of the engine"))
+    stop_reason: int | str | None = None
+    """Why an answer that comes to its end stopped."""
     bad_finish: str | None = None
     """End with this finish reason after the first token."""
     silent: frozenset[int] = frozenset()
     """Positions whose text comes with the next token, as when a character is incomplete."""
+    slants: tuple[float, ...] = ()
+    """Added to the logprobs of choice 0, 1, …"""
     cached: int = 0
     dead: Exception | None = None
 
@@ -182,15 +203,17 @@ class FakeEngine:
                 token = word + j if k == 0 else word
                 held[j] += self.tokenizer.token_bytes(token).decode()
                 text, held[j] = ("", held[j]) if k in self.silent else (held[j], "")
-                entries = None if params.logprobs is None else (self._entry(token, k, params.logprobs),)
+                slant = self.slants[j] if self.slants else 0.0
+                entries = None if params.logprobs is None else (self._entry(token, k, params.logprobs, slant),)
                 finish = self.bad_finish or (reason if last else None)
-                choices.append(FakeChoice(j, text, (token,), entries, finish))
+                stop = self.stop_reason if finish == "stop" else None
+                choices.append(FakeChoice(j, text, (token,), entries, finish, stop))
             yield FakeOutput(tuple(choices), self.cached, scored)
             scored = None
 
     @staticmethod
-    def _entry(token: int, k: int, top: int) -> TokenLogprobs:
-        first = -(k + 1) / 4
+    def _entry(token: int, k: int, top: int, slant: float = 0.0) -> TokenLogprobs:
+        first = slant - (k + 1) / 4
         others = [(TWIN if token == COMMA else BANG, first - 0.125), (255, first - 0.25), (254, float("-inf"))]
         return TokenLogprobs(token, first, 1, ((token, first), *others)[:top])
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import openai
 import pytest
-from server_fake import BOS, COMMA, E_ACUTE, HELLO, TWIN, FakeEngine
+from server_fake import BANG, BOS, COMMA, E_ACUTE, HELLO, HOWDY, TWIN, FakeEngine
+
+from octavo.text.fim import FillInMiddle
 
 
 def test_one_prompt_one_choice(client: openai.OpenAI, engine: FakeEngine) -> None:
@@ -129,6 +131,82 @@ def test_offsets_count_characters_though_tokens_split_them(served, engine: FakeE
     assert choice["logprobs"]["text_offset"] == [0, 1]
 
 
+def test_the_best_are_those_with_the_highest_logprob_per_token(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.slants = (-1.0, 0.0, -0.5)
+    got = client.completions.create(model="fake", prompt=["a", "b"], n=2, best_of=3, max_tokens=2)
+    assert [(c.index, c.text, c.logprobs) for c in got.choices] == [
+        (0, "Howdy,", None),
+        (1, "Hi,", None),
+        (2, "Howdy,", None),
+        (3, "Hi,", None),
+    ]
+    assert got.usage.completion_tokens == 2 * 3 * 2  # what was drawn, not what came back
+    assert [(seen.params.n, seen.params.logprobs) for seen in engine.seen] == [(3, 0)] * 2
+
+
+def test_the_best_keep_their_logprobs_and_their_echo(served, engine: FakeEngine) -> None:
+    engine.slants = (-1.0, 0.0)
+    got = served.complete(prompt="a", best_of=2, max_tokens=1, logprobs=1, echo=True, return_token_ids=True).json
+    [choice] = got["choices"]
+    assert choice["text"] == "aHowdy"
+    assert choice["logprobs"]["token_logprobs"] == [None, -0.25, -0.25]
+    assert (choice["prompt_token_ids"], choice["token_ids"]) == ([BOS, 97], [HOWDY])
+
+
+def test_best_of_as_many_as_n_changes_nothing(served, engine: FakeEngine) -> None:
+    engine.slants = (-1.0, 0.0)
+    events = served.complete(n=2, best_of=2, stream=True, max_tokens=1).events
+    assert [e["choices"][0]["text"] for e in events] == ["Hello", "Howdy"]
+    assert served.complete(n=2, best_of=2).json["choices"][0]["text"] == "Hello, world!"
+    assert all(seen.params.logprobs is None for seen in engine.seen)
+
+
+def test_a_gap_is_filled(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.tokenizer.fim = FillInMiddle(1, 2, 3, ends=frozenset({9}))
+    got = client.completions.create(model="fake", prompt="ab", suffix="c", extra_body={"stop_token_ids": [7]})
+    assert got.choices[0].text == "Hello, world!"
+    client.completions.create(model="fake", prompt=[[97], [BOS, 98]], suffix="c", extra_body={"ignore_eos": True})
+    assert sorted(seen.prompt for seen in engine.seen) == [
+        [1, 97, 2, 99, 3],
+        [BOS, 1, 97, 98, 2, 99, 3],
+        [BOS, 1, 98, 2, 99, 3],
+    ]
+    assert [seen.params.stop_ids for seen in engine.seen] == [{7, 9}, set(), set()]
+
+
+@pytest.mark.parametrize("other", [{"echo": True}, {"truncate_prompt_tokens": 4}])
+def test_a_gap_s_prompt_is_neither_echoed_nor_cut(served, engine: FakeEngine, other) -> None:
+    engine.tokenizer.fim = FillInMiddle(1, 2, 3)
+    reply = served.complete(suffix="c", **other)
+    assert (reply.status, reply.error["param"]) == (400, next(iter(other)))
+    assert served.complete(suffix="", **other).status == 200  # there is no gap
+
+
+def test_prompt_logprobs_come_by_token_id(served, engine: FakeEngine) -> None:
+    [choice] = served.complete(prompt=[97, 98, COMMA], max_tokens=1, prompt_logprobs=2).json["choices"]
+    assert (choice["text"], choice["logprobs"]) == ("Hello", None)
+    bang = {"logprob": -0.375, "rank": 2, "decoded_token": "!"}
+    assert choice["prompt_logprobs"] == [
+        None,
+        {"98": {"logprob": -0.25, "rank": 1, "decoded_token": "b"}, str(BANG): bang},
+        {
+            str(COMMA): {"logprob": -0.5, "rank": 1, "decoded_token": ","},
+            str(TWIN): {"logprob": -0.625, "rank": 2, "decoded_token": ","},
+        },
+    ]
+
+
+def test_echo_and_prompt_logprobs_have_as_many_alternatives_as_each_asked(served, engine: FakeEngine) -> None:
+    fields = {"prompt": [97, 98], "max_tokens": 1, "echo": True, "logprobs": 1, "prompt_logprobs": 0}
+    [choice] = served.complete(**fields).json["choices"]
+    assert choice["logprobs"]["top_logprobs"] == [None, {"b": -0.25}, {"Hello": -0.25}]
+    assert choice["prompt_logprobs"] == [None, {"98": {"logprob": -0.25, "rank": 1, "decoded_token": "b"}}]
+    [choice] = served.complete(**{**fields, "logprobs": 0, "prompt_logprobs": 2}).json["choices"]
+    assert choice["logprobs"]["top_logprobs"] == [None, {"b": -0.25}, {"Hello": -0.25}]
+    assert [len(entry or ()) for entry in choice["prompt_logprobs"]] == [0, 2]
+    assert [seen.params.prompt_logprobs for seen in engine.seen] == [1, 2]
+
+
 def test_a_stream_has_the_objects_of_the_whole_answer(served) -> None:
     events = served.complete(stream=True, return_token_ids=True, max_tokens=2).events
     assert [e["object"] for e in events] == ["text_completion"] * 2
@@ -165,9 +243,16 @@ def test_no_chunk_is_empty_while_text_is_held_back(served, engine: FakeEngine) -
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"echo": "yes"}, "echo"),
-        ({"best_of": 2}, "best_of"),
         ({"best_of": 1, "n": 2}, "best_of"),
+        ({"best_of": 0}, "best_of"),
+        ({"best_of": 129}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"prompt": ["a"] * 5, "best_of": 3}, "best_of"),
         ({"suffix": "end"}, "suffix"),
+        ({"suffix": 1}, "suffix"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"prompt_logprobs": 65}, "prompt_logprobs"),
+        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
     ],
 )
 def test_a_wrong_value_is_a_400_that_names_the_field(served, engine: FakeEngine, fields, param) -> None:

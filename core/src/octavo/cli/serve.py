@@ -96,6 +96,9 @@ def serve(
     trust_request_chat_template: Annotated[
         bool, typer.Option("--trust-request-chat-template", help="Let requests bring chat templates of their own.")
     ] = False,
+    enable_tokenizer_info: Annotated[
+        bool, typer.Option("--enable-tokenizer-info", help="Show special tokens and chat template at /tokenizer_info.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0,
     limit: Annotated[
         list[str] | None,
@@ -154,6 +157,7 @@ def serve(
         tool_parser=tool_parser,
         reasoning_parser=reasoning_parser,
         trust_request_chat_template=trust_request_chat_template,
+        tokenizer_info=enable_tokenizer_info,
     )
     Database(settings.database, METADATA).close()  # before the model is loaded: what cannot be opened shows at once
     from octavo.engine import AsyncLLM, start

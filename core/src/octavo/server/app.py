@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from octavo.server import chat, completions, health, models, openapi
+from octavo.server import chat, completions, health, messages, models, openapi, sagemaker, tokenise
 from octavo.server.backend import Backend
 from octavo.server.errors import install_handlers
 from octavo.server.middleware import RequestContext
@@ -22,10 +22,11 @@ def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
     # No generated pages: they load scripts from elsewhere. FastAPI's document would not know the bodies.
     app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
     app.state.service = service
-    for module in (chat, completions, responses, models, health):
+    for module in (chat, completions, responses, messages, tokenise, models, health, sagemaker):
         app.include_router(module.routes(service))
     if settings.openapi:
         app.include_router(openapi.routes())
     install_handlers(app)
+    app.add_middleware(health.LoadMeter, service=service)
     app.add_middleware(RequestContext, settings=settings)
     return app

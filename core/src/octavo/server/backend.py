@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
+from octavo.text.fim import FillInMiddle
 
 
 class TextTokenizer(Protocol):
@@ -16,6 +17,22 @@ class TextTokenizer(Protocol):
     @property
     def special_ids(self) -> AbstractSet[int]:
         """Ids that ``skip_special_tokens`` leaves out of the text."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids from 0 to below this are tokens."""
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins a text, if there is one."""
+
+    @property
+    def fim(self) -> FillInMiddle | None:
+        """How the model fills a gap, None if it was not made for that."""
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """JSON values on the tokenizer: its special tokens, ``vocab_size``, ``chat_template`` and more."""
 
     def chat_template_for(self, *, tools: bool = False) -> str | None:
         """The template of conversations, with tools or without; None for a model that has none."""
@@ -28,6 +45,12 @@ class TextTokenizer(Protocol):
 
     def token_bytes(self, token_id: int, /) -> bytes:
         """The bytes that one token stands for; not always whole characters."""
+
+    def token_names(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as the vocabulary spells them, empty outside it."""
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> str:
+        """The text of a conversation; options and errors of ``apply_chat_template``."""
 
     def apply_chat_template(
         self,

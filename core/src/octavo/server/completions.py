@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, UnsetType
@@ -15,10 +15,10 @@ from octavo.server.backend import Choice
 from octavo.server.body import read_body
 from octavo.server.errors import request_id_of
 from octavo.server.fields import COMPLETION_UNBUILT
-from octavo.server.logprobs import CompletionLogprobsWriter
+from octavo.server.logprobs import CompletionLogprobsWriter, floored, prompt_logprobs
 from octavo.server.params import completion_params, served_name
 from octavo.server.prompts import completion_prompts, truncation
-from octavo.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
+from octavo.server.replies import Completion, CompletionChoice, CompletionLogprobs, PromptLogprobs, Usage
 from octavo.server.schema import CompletionRequest, StreamOptions
 from octavo.server.service import Service, json_response
 from octavo.server.sse import EventStream, event
@@ -34,10 +34,13 @@ def routes(service: Service) -> APIRouter:
         body = await read_body(request, CompletionRequest, COMPLETION_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
         params = completion_params(body, service.backend.default_params)
-        prompts = await completion_prompts(body, service.backend.tokenizer)
+        tokenizer = service.backend.tokenizer
+        prompts = await completion_prompts(body, tokenizer)
         cut = truncation(body.truncate_prompt_tokens, body.truncation_side)
         if cut is not None:
             prompts = [cut.of(prompt, service.backend.max_model_len, params.max_tokens) for prompt in prompts]
+        if body.suffix and tokenizer.fim is not None and not params.ignore_eos:
+            params = replace(params, stop_token_ids=params.stop_ids | tokenizer.fim.ends)
         job = service.job("cmpl", body, request_id_of(request), prompts, params)
         answer = _Answer(service, body, job, model)
         if body.stream:
@@ -50,10 +53,11 @@ def routes(service: Service) -> APIRouter:
 class _ChoiceWriter:
     """Writes one choice, in one or several pieces; the first brings the echo of the prompt."""
 
-    def __init__(self, service: Service, body: CompletionRequest, job: Job, index: int) -> None:
+    def __init__(self, service: Service, body: CompletionRequest, job: Job, prompt: Sequence[int], index: int) -> None:
         self._index = index
         self._body = body
-        self._prompt = job.prompts[index // job.params.n]
+        self._prompt = prompt
+        self._names = service.names
         self._echo = ""
         skip = job.params.skip_special_tokens
         if body.echo:
@@ -61,7 +65,7 @@ class _ChoiceWriter:
         self._logprobs: CompletionLogprobsWriter | None = None
         if body.logprobs is not None:
             as_ids = bool(body.return_tokens_as_token_ids)
-            self._logprobs = CompletionLogprobsWriter(service.names, as_ids=as_ids, skip_special=skip)
+            self._logprobs = CompletionLogprobsWriter(service.names, body.logprobs, as_ids=as_ids, skip_special=skip)
         self._begun = False
 
     def write(
@@ -83,7 +87,13 @@ class _ChoiceWriter:
             stop_reason=piece.stop_reason,
             token_ids=ids,
             prompt_token_ids=list(self._prompt) if first and self._body.return_token_ids else UNSET,
+            prompt_logprobs=self._scores(scored) if first else UNSET,
         )
+
+    def _scores(self, scored: Sequence[TokenLogprobs | None] | None) -> PromptLogprobs | UnsetType:
+        if self._body.prompt_logprobs is None or scored is None:
+            return UNSET
+        return prompt_logprobs(scored, self._names, self._body.prompt_logprobs)
 
     def _write_logprobs(
         self,
@@ -98,6 +108,17 @@ class _ChoiceWriter:
         return self._logprobs.write([*self._prompt, *tokens], [*scored, *(entries or ())])
 
 
+def _best(drawn: list[Whole], n: int) -> list[Whole]:
+    """The n with the highest logprob per token, the best first; all of them as they are, if there are no more."""
+    if len(drawn) == n:
+        return drawn
+    return sorted(drawn, key=_mean_logprob, reverse=True)[:n]
+
+
+def _mean_logprob(choice: Whole) -> float:
+    return sum(floored(entry.logprob) for entry in choice.logprobs) / max(1, len(choice.logprobs))
+
+
 @dataclass
 class _Answer:
     """Writes the answer to one request, whole or as a stream."""
@@ -108,17 +129,28 @@ class _Answer:
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
 
+    @property
+    def _n(self) -> int:
+        """Choices per prompt that the client gets; the engine may draw more."""
+        return self.body.n or 1
+
     def _writers(self) -> list[_ChoiceWriter]:
-        count = len(self.job.prompts) * self.job.params.n
-        return [_ChoiceWriter(self.service, self.body, self.job, index) for index in range(count)]
+        """Those of prompt i from i * n on."""
+        numbered = enumerate(prompt for prompt in self.job.prompts for _ in range(self._n))
+        return [_ChoiceWriter(self.service, self.body, self.job, prompt, index) for index, prompt in numbered]
 
     async def whole(self) -> Completion:
         """The answer in one piece."""
         collected = await collect(self.service.backend, self.job)
+        drawn = self.job.params.n
+        best = [
+            whole
+            for start in range(0, len(collected.choices), drawn)
+            for whole in _best(collected.choices[start : start + drawn], self._n)
+        ]
         choices = []
-        for index, (writer, whole) in enumerate(zip(self._writers(), collected.choices, strict=True)):
-            scored = collected.prompt_logprobs.get(index // self.job.params.n)
-            choice = writer.write(whole, "".join(whole.text), scored)
+        for index, (writer, whole) in enumerate(zip(self._writers(), best, strict=True)):
+            choice = writer.write(whole, "".join(whole.text), collected.prompt_logprobs.get(index // self._n))
             if choice is not None:
                 choices.append(choice)
         return self._completion(choices, collected.usage)
@@ -126,7 +158,6 @@ class _Answer:
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer as events, and the usage as the last where it was asked for."""
         options = self.body.stream_options or StreamOptions()
-        n = self.job.params.n
         tally = Tally(self.job)
         writers = self._writers()
         scored: dict[int, Sequence[TokenLogprobs | None]] = {}
@@ -140,7 +171,7 @@ class _Answer:
                     now = tally.usage()
                 data = b""
                 for choice in item.outputs:
-                    piece = writers[number * n + choice.index].write(choice, choice.text, scored.get(number))
+                    piece = writers[number * self._n + choice.index].write(choice, choice.text, scored.get(number))
                     if piece is not None:
                         data += event(self._completion([piece], now))
                 if data:

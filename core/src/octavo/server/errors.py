@@ -1,4 +1,5 @@
-"""Exceptions to OpenAI error objects: ``{"error": {"message", "type", "param", "code"}}`` for every failure.
+"""Exceptions to error objects: OpenAI's ``{"error": {"message", "type", "param", "code"}}`` for every failure, and on
+the routes of the Messages API Anthropic's ``{"type": "error", "error": {"type", "message"}, "request_id"}``.
 
 The official client retries 408, 409, 429 and 5xx unless ``x-should-retry`` says otherwise; so a failure
 that would repeat itself is a 4xx or carries ``x-should-retry: false``, and one that waiting cures carries
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from octavo.errors import EngineDead, ModelNotFound, ObjectNotFound, OctavoError, QueueFull, RequestError
 
@@ -36,6 +38,18 @@ class TimeIsUp(Exception):
     """A request has taken as long as it may."""
 
 
+_ANTHROPIC_ROUTES = "/v1/messages"
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
 @dataclass(frozen=True)
 class Failure:
     """How one failure is told to a client."""
@@ -51,11 +65,18 @@ class Failure:
         """The error object of the OpenAI API."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
-    def response(self) -> Response:
-        """The error object as an HTTP response."""
-        return Response(
-            msgspec.json.encode(self.body()), self.status, dict(self.headers), media_type="application/json"
-        )
+    def anthropic_body(self, request_id: str) -> dict[str, Any]:
+        """The error object of the Anthropic API."""
+        kind = _ANTHROPIC_TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}, "request_id": request_id}
+
+    def response(self, scope: Scope) -> Response:
+        """The error object of the API whose route was called, as an HTTP response."""
+        body, headers = self.body(), dict(self.headers)
+        if str(scope["path"]).startswith(_ANTHROPIC_ROUTES):
+            request_id = str(scope[REQUEST_ID])
+            body, headers = self.anthropic_body(request_id), {**headers, "request-id": request_id}
+        return Response(msgspec.json.encode(body), self.status, headers, media_type="application/json")
 
 
 @dataclass(frozen=True)
@@ -124,7 +145,7 @@ async def _answer(request: Request, error: Exception) -> Response:
         if error.status_code == 405:
             detail = f"{path} does not answer {request.method}"
         error = HTTPException(error.status_code, detail, error.headers)
-    return failure_of(error, request_id_of(request)).response()
+    return failure_of(error, request_id_of(request)).response(request.scope)
 
 
 async def _answer_nobody(_request: Request, _error: Exception) -> Response:

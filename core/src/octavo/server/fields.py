@@ -27,16 +27,6 @@ def only(*harmless: Any) -> Harmless:
     return lambda value, _body: any(type(value) is type(h) and value == h for h in harmless)
 
 
-def same_as(other: str, default: Any) -> Harmless:
-    """The value is that of another field, or its default where that is absent."""
-
-    def check(value: Any, body: Mapping[str, Any]) -> bool:
-        expected = body.get(other)
-        return only(default if expected is None else expected)(value, body)
-
-    return check
-
-
 @dataclass(frozen=True)
 class Unbuilt:
     """A known field that works only with values that ask for nothing."""
@@ -100,9 +90,6 @@ CHAT_UNBUILT: Mapping[str, Unbuilt] = {
 
 COMPLETION_UNBUILT: Mapping[str, Unbuilt] = {
     **_COMMON,
-    "prompt_logprobs": Unbuilt(instead="Echo with logprobs gives them."),
-    "best_of": Unbuilt(same_as("n", 1), "It must equal n."),
-    "suffix": Unbuilt(),
     "prompt_embeds": Unbuilt(),
 }
 

@@ -90,8 +90,10 @@ def prompt_logprobs(entries: Sequence[TokenLogprobs | None], names: TokenNames, 
 class CompletionLogprobsWriter:
     """The completions API's shape for one choice, piece by piece, with running text offsets."""
 
-    def __init__(self, names: TokenNames, *, as_ids: bool = False, skip_special: bool = True) -> None:
+    def __init__(self, names: TokenNames, top: int, *, as_ids: bool = False, skip_special: bool = True) -> None:
+        """``top``: alternatives at most per token; the entries may hold more."""
         self._names = names
+        self._most = top
         self._as_ids = as_ids
         self._hidden = names.special_ids if skip_special else frozenset[int]()
         self._characters: Callable[[bytes], str] = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -114,7 +116,7 @@ class CompletionLogprobsWriter:
         """The alternatives and the chosen token. Its value is the very float of ``token_logprobs``, and the largest
         value is the most probable token's: a second token of the same name goes under its id, not over the first.
         """
-        found = {token: logprob for token, logprob in entry.top if token != entry.token_id}
+        found = {token: logprob for token, logprob in entry.top[: self._most] if token != entry.token_id}
         found[entry.token_id] = entry.logprob
         top: dict[str, float] = {}
         for token, logprob in sorted(found.items(), key=lambda pair: -floored(pair[1])):

@@ -62,7 +62,7 @@ class RequestContext:
         except Exception as error:  # noqa: BLE001 - the last resort: the client gets an error object, the log the rest
             failure = failure_of(error, request_id)
             if status == 0:
-                await failure.response()(scope, receive, send_with_id)
+                await failure.response(scope)(scope, receive, send_with_id)
         finally:
             if self._settings.access_log and scope["path"] not in self._settings.quiet_paths:
                 client = (scope.get("client") or ("-",))[0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelNotFound, RequestError
-from octavo.sampling import SamplingParams
+from octavo.sampling import MAX_N, SamplingParams
 from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 from octavo.server.structured import structured_output
 
@@ -57,16 +58,49 @@ def chat_params(body: ChatCompletionRequest, checkpoint: Mapping[str, Any]) -> S
 
 
 def completion_params(body: CompletionRequest, checkpoint: Mapping[str, Any]) -> SamplingParams:
-    """Sampling of a completions request."""
+    """Sampling of a completions request. Its ``n`` is what the engine draws: ``best_of`` where that is more."""
     if body.max_tokens == 0 and not body.echo:
         raise RequestError("'max_tokens' 0 needs 'echo': true; nothing would come back.", param="max_tokens")
-    return _params(
+    if body.prompt_logprobs is not None and body.stream:
+        raise RequestError(
+            "'prompt_logprobs' does not come with 'stream': true; 'echo' with 'logprobs' does.", param="prompt_logprobs"
+        )
+    params = _params(
         body,
         checkpoint,
         max_tokens=COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
         logprobs=body.logprobs,
-        prompt_logprobs=body.logprobs if body.echo else None,
+        prompt_logprobs=_most(body.logprobs if body.echo else None, body.prompt_logprobs),
     )
+    return _drawing_best_of(body, params)
+
+
+def message_params(
+    body: SamplingFields, max_tokens: int, stop: Sequence[str] | None, checkpoint: Mapping[str, Any]
+) -> SamplingParams:
+    """Sampling of a request of the Messages API, which names its stop strings in its own way."""
+    return _params(body.model_copy(update={"stop": stop}), checkpoint, max_tokens=max_tokens)
+
+
+def _drawing_best_of(body: CompletionRequest, params: SamplingParams) -> SamplingParams:
+    best_of = params.n if body.best_of is None else body.best_of
+    if best_of == params.n:
+        return params
+    if body.stream:
+        raise RequestError(
+            "'best_of' more than 'n' cannot be streamed: which are best shows at the end.", param="best_of"
+        )
+    if not params.n < best_of <= MAX_N:
+        raise RequestError(
+            f"'best_of' is {best_of}; it must be at least 'n' ({params.n}) and at most {MAX_N}.",
+            param="best_of",
+            code="invalid_value",
+        )
+    return replace(params, n=best_of, logprobs=_most(params.logprobs, 0))
+
+
+def _most(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def response_params(body: TurnFields, checkpoint: Mapping[str, Any], *, logprobs: int | None = None) -> SamplingParams:

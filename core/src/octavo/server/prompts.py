@@ -13,6 +13,7 @@ from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
 from octavo.server.history import History
 from octavo.server.schema import CompletionRequest
+from octavo.text.fim import FillInMiddle, encode_inside
 from octavo.text.parts import Tool
 
 T = TypeVar("T")
@@ -37,7 +38,8 @@ INLINE_CHARACTERS = 4096
 for longer than a decode step takes."""
 
 
-async def _off_loop(characters: int, work: Callable[[], T]) -> T:
+async def off_loop(characters: int, work: Callable[[], T]) -> T:
+    """What ``work`` returns, which goes through so many characters."""
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
@@ -47,32 +49,42 @@ async def _in_template_thread(work: Callable[[], T]) -> T:
 
 
 async def conversation_prompt(
-    messages: Sequence[Mapping[str, Any]],
-    tokenizer: TextTokenizer,
+    messages: Sequence[Mapping[str, Any]], tokenizer: TextTokenizer, **options: Any
+) -> list[int]:
+    """The token ids of normalised messages; the options of `template_options`. Raises RequestError."""
+    plain, named = [dict(message) for message in messages], template_options(**options)
+    return await _in_template_thread(lambda: tokenizer.apply_chat_template(plain, **named))
+
+
+async def conversation_text(messages: Sequence[Mapping[str, Any]], tokenizer: TextTokenizer, **options: Any) -> str:
+    """The text that `conversation_prompt` makes tokens of."""
+    plain, named = [dict(message) for message in messages], template_options(**options)
+    return await _in_template_thread(lambda: tokenizer.render_chat(plain, **named))
+
+
+def template_options(
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
     tools: Sequence[Tool] = (),
     chat_template: str | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
-) -> list[int]:
-    """The token ids of normalised messages. ``chat_template`` replaces the model's; ``variables`` are the template's
-    own. Raises RequestError.
+) -> dict[str, Any]:
+    """How a conversation is rendered, as the tokenizer takes it. ``chat_template`` replaces the model's;
+    ``variables`` are the template's own.
     """
-    plain = [dict(message) for message in messages]
-    options = dict(variables)
+    options = {
+        **variables,
+        "add_generation_prompt": add_generation_prompt,
+        "continue_final_message": continue_final_message,
+    }
     if tools:
         options["tools"] = [template_tool(tool) for tool in tools]
     if chat_template is not None:
         options["chat_template"] = chat_template
-    return await _in_template_thread(
-        lambda: tokenizer.apply_chat_template(
-            plain,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            **options,
-        ),
-    )
+    return options
+
+
 
 
 def template_tool(tool: Tool) -> dict[str, Any]:
@@ -200,11 +212,33 @@ def split_prompts(prompt: Any) -> list[str | list[int]]:
 
 
 async def completion_prompts(body: CompletionRequest, tokenizer: TextTokenizer) -> list[list[int]]:
-    """The token ids of each prompt of a completions request."""
+    """The token ids of each prompt of a completions request; with ``suffix`` they ask to fill the gap before it."""
     prompts = split_prompts(body.prompt)
     special = body.add_special_tokens is not False
+    fim = _fim(body, tokenizer) if body.suffix else None
+
+    def plain(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False)
 
     def encode() -> list[list[int]]:
-        return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
+        ids = [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
+        if fim is None:
+            return ids
+        suffix = encode_inside(plain, body.suffix or "")
+        return [fim.prompt(prefix, suffix, tokenizer.bos_token_id) for prefix in ids]
 
-    return await _off_loop(sum(len(p) for p in prompts if isinstance(p, str)), encode)
+    characters = sum(len(p) for p in prompts if isinstance(p, str)) + len(body.suffix or "")
+    return await off_loop(characters, encode)
+
+
+def _fim(body: CompletionRequest, tokenizer: TextTokenizer) -> FillInMiddle:
+    if tokenizer.fim is None:
+        raise RequestError(
+            "'suffix' needs a model that fills gaps; this one has no fill-in-the-middle tokens.",
+            param="suffix",
+            code="unsupported_parameter",
+        )
+    for name in ("echo", "truncate_prompt_tokens"):
+        if getattr(body, name):
+            raise RequestError(f"'suffix' and '{name}' exclude each other.", param=name, code="invalid_value")
+    return tokenizer.fim

@@ -193,6 +193,7 @@ class CompletionChoice(Struct, kw_only=True):
     stop_reason: int | str | None = None
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(Struct, kw_only=True):
@@ -224,3 +225,23 @@ class ModelList(Struct, kw_only=True):
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
+
+
+class AnthropicModel(Struct, tag_field="type", tag="model", kw_only=True):
+    """One served model, as the Anthropic API describes it."""
+
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"] = "active"
+    max_input_tokens: int
+    max_tokens: int
+
+
+class AnthropicModels(Struct, kw_only=True):
+    """Answer of GET /v1/models to Anthropic's clients; there is one page."""
+
+    data: list[AnthropicModel]
+    has_more: Literal[False] = False
+    first_id: str
+    last_id: str

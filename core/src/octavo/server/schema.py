@@ -113,6 +113,12 @@ class CompletionRequest(SamplingFields):
 
     prompt: Annotated[Any, WithJsonSchema(_PROMPT)]
     max_tokens: Annotated[int, Field(ge=0)] | None = None
+    suffix: str | None = None
+    """The text behind the gap that the model shall fill; ``prompt`` is the text before it."""
+    best_of: Annotated[int, Field(ge=1)] | None = None
+    """Draw so many, return the ``n`` with the highest logprob per token."""
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0)] | None = None
+    """Score the prompt, with so many alternatives per token, whether it is echoed or not."""
     echo: bool | None = None
     add_special_tokens: bool | None = None

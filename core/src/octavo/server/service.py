@@ -37,6 +37,8 @@ class Service:
     started: int = field(init=False)
     """Unix time."""
     _closers: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
+    load: int = field(init=False, default=0)
+    """Requests being answered."""
 
     def __post_init__(self) -> None:
         self.names = TokenNames(self.backend.tokenizer)

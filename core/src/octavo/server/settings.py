@@ -20,8 +20,10 @@ class ServerSettings:
     """Whether ``/openapi.json`` describes the API to anyone who asks."""
     access_log: bool = True
     """One line per request on the logger ``octavo.access``."""
-    quiet_paths: frozenset[str] = frozenset({"/health"})
+    quiet_paths: frozenset[str] = frozenset({"/health", "/ping"})
     """Paths that probes call every few seconds; they stay out of the access log."""
+    tokenizer_info: bool = False
+    """Whether ``/tokenizer_info`` shows the tokenizer's special tokens and the chat template."""
     drain_seconds: int = 30
     """How long running requests may go on after SIGTERM."""
     database: str = IN_MEMORY

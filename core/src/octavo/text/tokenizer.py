@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import CheckpointError, RequestError
 from octavo.text.chat import Message, RunTemplate, check_template, render, run_template
+from octavo.text.fim import FillInMiddle, fim_of_gguf, fim_of_vocabulary
 from octavo.text.pieces import TOKEN_IDS, Pieces
 from octavo.text.quiet import quiet_transformers
 
@@ -26,9 +27,15 @@ class Tokenizer:
     """
 
     def __init__(
-        self, hf: PreTrainedTokenizerFast, end_ids: frozenset[int] = frozenset(), chat_template: str | None = None
+        self,
+        hf: PreTrainedTokenizerFast,
+        end_ids: frozenset[int] = frozenset(),
+        chat_template: str | None = None,
+        fim: FillInMiddle | None = None,
     ) -> None:
-        """`end_ids` end a generation besides the tokenizer's own EOS; `chat_template` replaces the checkpoint's."""
+        """`end_ids` end a generation besides the tokenizer's own EOS; `chat_template` replaces the checkpoint's; `fim`
+        counts where the vocabulary has no fill-in-the-middle tokens of a known name.
+        """
         self.hf = hf
         self._backend: tokenizers.Tokenizer = hf.backend_tokenizer
         # A tokenizer.json may carry the truncation and padding of some training run.
@@ -41,6 +48,8 @@ class Tokenizer:
         added = self._backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        self.fim = fim_of_vocabulary(self._backend.token_to_id) or fim
+        """How the model fills a gap, None if it was not made for that."""
         self._templates = {"default": chat_template} if chat_template is not None else _templates(hf.chat_template)
         # bos_token, eos_token, … as text: every chat template may use them.
         self._token_names = {name: str(token) for name, token in hf.special_tokens_map.items() if _is_token(token)}
@@ -88,6 +97,25 @@ class Tokenizer:
     def token_text(self, token_id: int) -> str:
         """`token_bytes` as text, with U+FFFD where they are no whole characters."""
         return self.token_bytes(token_id).decode(errors="replace")
+
+    def token_names(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as the vocabulary spells them ("Ġworld"), empty outside it."""
+        return [self._backend.id_to_token(i) or "" if i in TOKEN_IDS else "" for i in ids]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What programs that tokenise and write prompts by themselves ask: special tokens, sizes, chat template."""
+        return {
+            "tokenizer_class": type(self.hf).__name__,
+            "vocab_size": self.vocab_size,
+            "add_bos_token": self._adds_bos,
+            **dict.fromkeys(("bos_token", "eos_token", "pad_token")),
+            **self._token_names,
+            "bos_token_id": self.bos_token_id,
+            "eos_token_id": self.eos_token_id,
+            "pad_token_id": self.pad_token_id,
+            "chat_template": self.chat_template,
+        }
 
     def apply_chat_template(
         self,
@@ -148,8 +176,9 @@ def load_tokenizer(path: Path, *, chat_template: str | None = None) -> Tokenizer
         from octavo.models.gguf_file import GGUFFile
         from octavo.text.gguf_tokenizer import gguf_tokenizer
 
-        hf, end_ids = gguf_tokenizer(path, GGUFFile(path).metadata)
-        return Tokenizer(hf, end_ids, chat_template)
+        metadata = GGUFFile(path).metadata
+        hf, end_ids = gguf_tokenizer(path, metadata)
+        return Tokenizer(hf, end_ids, chat_template, fim_of_gguf(metadata, len(hf)))
 
 
 def _from_folder(path: Path) -> PreTrainedTokenizerFast:

@@ -1,0 +1,67 @@
+"""POST /v1/messages and /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import APIRouter, Request, Response
+
+from octavo.sampling import SamplingParams
+from octavo.server.body import read_body
+from octavo.server.errors import Failure, request_id_of
+from octavo.server.messages.ask import message_ask, read_thinking
+from octavo.server.messages.replies import TokensCount
+from octavo.server.messages.schema import UNBUILT, MessagesRequest, TurnFields
+from octavo.server.messages.writer import MessageWriter
+from octavo.server.params import message_params, served_name
+from octavo.server.service import Service, json_response
+from octavo.server.sse import EventStream, event
+from octavo.server.streams import while_connected
+from octavo.server.turn import Turn
+
+
+def routes(service: Service) -> APIRouter:
+    """The routes of the Messages API."""
+    router = APIRouter()
+    backend = service.backend
+
+    @router.post("/v1/messages")
+    async def create_message(request: Request) -> Response:
+        body = await read_body(request, MessagesRequest, UNBUILT)
+        model = served_name(body.model, backend.model_names)
+        params = message_params(body, body.max_tokens, body.stop_sequences, backend.default_params)
+        message_id = f"msg_{body.request_id or request_id_of(request)}"
+        turn = await Turn.prepare(service, message_ask(body, params), message_id)
+        _fit(turn, backend.max_model_len)
+        writer = MessageWriter(turn, message_id, model, body.max_tokens, read_thinking(body.thinking))
+        if not body.stream:
+            return _named(request, json_response(await while_connected(request.receive, writer.whole())))
+
+        def fail(failure: Failure) -> bytes:
+            return event(failure.anthropic_body(request_id_of(request)), "error")
+
+        return _named(request, EventStream(writer.events(), last=b"", fail=fail))
+
+    @router.post("/v1/messages/count_tokens")
+    async def count_tokens(request: Request) -> Response:
+        body = await read_body(request, TurnFields, UNBUILT)
+        served_name(body.model, backend.model_names)
+        turn = await Turn.prepare(service, message_ask(body, SamplingParams()), request_id_of(request))
+        return _named(request, json_response(TokensCount(turn.job.prompt_tokens)))
+
+    return router
+
+
+def _fit(turn: Turn, max_model_len: int) -> None:
+    """Let a turn that asks for more than the context holds run to its end: agents always ask for the most that some
+    larger model can write.
+    """
+    params = turn.job.params
+    if params.max_tokens is not None and turn.job.prompt_tokens + params.max_tokens > max_model_len:
+        turn.job = replace(turn.job, params=replace(params, max_tokens=None))
+
+
+def _named(request: Request, response: Response) -> Response:
+    """With the request's id where Anthropic's clients look for it."""
+    response.headers["request-id"] = request_id_of(request)
+    return response

@@ -1,0 +1,69 @@
+"""``tools`` and ``tool_choice`` of the Messages API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+from octavo.errors import RequestError
+from octavo.text.parts import Tool
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+"""What a tool may be called."""
+_WORDS: Mapping[str, Literal["auto", "required", "none"]] = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Tool]:
+    """The client's own tools; those that Anthropic runs or has trained into its models are refused by name."""
+    known: dict[str, Tool] = {}
+    for at, tool in enumerate(tools or ()):
+        found = _tool(tool, f"tools.{at}")
+        if found.name in known:
+            _wrong(f"tools.{at}.name", f"is {found.name!r}, the name of an earlier tool")
+        known[found.name] = found
+    return list(known.values())
+
+
+def read_choice(
+    choice: Mapping[str, Any] | None, tools: Sequence[Tool]
+) -> tuple[Literal["auto", "none", "required"] | Tool, bool]:
+    """What must be called, and whether there may be several calls."""
+    if choice is None:
+        return "auto", True
+    kind, single = choice.get("type"), choice.get("disable_parallel_tool_use")
+    if not isinstance(single, bool | None):
+        _wrong("tool_choice.disable_parallel_tool_use", "must be a boolean")
+    if kind in ("any", "tool") and not tools:
+        _wrong("tool_choice.type", f"is {kind!r}, which needs 'tools'")
+    if isinstance(kind, str) and kind in _WORDS:
+        return _WORDS[kind], not single
+    if kind != "tool":
+        _wrong("tool_choice.type", f"is {kind!r:.40}; it must be auto, any, tool or none")
+    name = choice.get("name")
+    named = next((tool for tool in tools if tool.name == name), None)
+    if named is None:
+        _wrong("tool_choice.name", f"is {name!r:.80}, which is none of 'tools'")
+    return named, not single
+
+
+def _tool(tool: Mapping[str, Any], where: str) -> Tool:
+    kind = tool.get("type")
+    if kind not in (None, "custom"):
+        _wrong(f"{where}.type", f"is {kind!r:.60}; this server knows tools that have an input_schema (custom) only")
+    name = tool.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        _wrong(f"{where}.name", "must be a string of 1 to 128 letters, digits, _ and -")
+    description, strict = tool.get("description"), tool.get("strict")
+    if not isinstance(description, str | None):
+        _wrong(f"{where}.description", "must be a string")
+    if not isinstance(strict, bool | None):
+        _wrong(f"{where}.strict", "must be a boolean")
+    schema = tool.get("input_schema")
+    if not isinstance(schema, dict):
+        _wrong(f"{where}.input_schema", "must be an object, a JSON Schema")
+    return Tool(name, description or "", schema, bool(strict))
+
+
+def _wrong(where: str, what: str) -> NoReturn:
+    raise RequestError(f"{where}: {what}.", param=where, code="invalid_value")

@@ -1,0 +1,164 @@
+"""What the Messages API refuses: by its own error object, with the path of what is at fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import pytest
+from server_fake import FakeEngine
+
+from octavo.errors import EngineDead, QueueFull
+
+HI = [{"role": "user", "content": "Hi"}]
+TOOL = {"name": "look", "input_schema": {"type": "object"}}
+CALL = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "seen"}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+
+
+def asks(content: Any, role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": content}]}
+
+
+def told(reply: Any) -> dict[str, Any]:
+    """The error of a reply, after checking its shape."""
+    assert set(reply.json) == {"type", "error", "request_id"}
+    assert reply.json["type"] == "error"
+    assert reply.json["request_id"] == reply.headers["request-id"] == reply.headers["x-request-id"]
+    assert set(reply.json["error"]) == {"type", "message"}
+    return reply.json["error"]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": ["Hi"]}, "messages"),
+        ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages.0.role"),
+        ({"messages": [{"content": "Hi"}]}, "messages.0.role"),
+        (asks(None), "messages.0.content"),
+        (asks(7), "messages.0.content"),
+        (asks(["Hi"]), "messages.0.content.0"),
+        (asks([{"text": "Hi"}]), "messages.0.content.0"),
+        (asks([{"type": "text"}]), "messages.0.content.0.text"),
+        (asks([{"type": "text", "text": "a"}, IMAGE]), "messages.0.content.1.type"),
+        (asks([{"type": "document", "source": {}}]), "messages.0.content.0.type"),
+        (asks([CALL]), "messages.0.content.0.type"),
+        (asks([RESULT], "assistant"), "messages.0.content.0.type"),
+        (asks([RESULT]), "messages"),
+        (asks([CALL], "assistant"), "messages"),
+        (asks([{**CALL, "input": "{}"}], "assistant"), "messages.0.content.0.input"),
+        (asks([{**CALL, "id": None}], "assistant"), "messages.0.content.0.id"),
+        (asks([{**CALL, "name": "two words"}], "assistant"), "messages.0.content.0.name"),
+        (asks([CALL, CALL], "assistant"), "messages.0.content.1.id"),
+        (asks([{"type": "server_tool_use", "id": "s"}], "assistant"), "messages.0.content.0.type"),
+        ({"messages": [*HI, {"role": "assistant", "content": [CALL]}, *HI]}, "messages"),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "content": [CALL]},
+                    {"role": "user", "content": [RESULT, RESULT]},
+                ]
+            },
+            "messages.1.content.1.tool_use_id",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "content": [CALL]},
+                    {"role": "user", "content": [{**RESULT, "content": [IMAGE]}]},
+                ]
+            },
+            "messages.1.content.0.content.0.type",
+        ),
+        ({"messages": [{"role": "assistant", "content": ""}]}, "messages"),
+        ({"system": 7}, "system"),
+        ({"system": [IMAGE]}, "system.0.type"),
+        ({"tools": [{"name": "look"}]}, "tools.0.input_schema"),
+        ({"tools": [{**TOOL, "name": "two words"}]}, "tools.0.name"),
+        ({"tools": [TOOL, TOOL]}, "tools.1.name"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{**TOOL, "description": 1}]}, "tools.0.description"),
+        ({"tools": [{**TOOL, "strict": 1}]}, "tools.0.strict"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": {"type": "must"}}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice.name"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}},
+            "tool_choice.disable_parallel_tool_use",
+        ),
+        ({"thinking": {"type": "maybe"}}, "thinking.type"),
+        ({"output_config": {"effort": "huge"}}, "output_config.effort"),
+        ({"output_config": {"format": {"type": "json"}}}, "output_config.format"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+        ({"output_format": {"type": "json_schema", "schema": 1}}, "output_format"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management.edits.0.type"),
+        ({"mcp_servers": [{"url": "u"}]}, "mcp_servers"),
+        ({"container": "c"}, "container"),
+        ({"n": 2}, "n"),
+        ({"guided_json": {}}, "guided_json"),
+        ({"stop": "x"}, "stop"),
+        ({"temperature": "hot"}, "temperature"),
+    ],
+)
+def test_a_wrong_value_is_a_400_that_names_its_path(served, engine: FakeEngine, path, fields, named) -> None:
+    reply = served.request("POST", path, {"model": "fake", "max_tokens": 9, "messages": HI} | fields)
+    error = told(reply)
+    assert (reply.status, error["type"]) == (400, "invalid_request_error")
+    assert named in error["message"]
+    assert not engine.seen
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"max_tokens": None}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"stop_sequences": "x"}, "stop_sequences"),
+        ({"stop_sequences": [""]}, "stop"),
+        ({"thinking": {"type": "enabled", "display": "full"}}, "thinking.display"),
+        ({"top_p": 0}, "top_p"),
+    ],
+)
+def test_a_wrong_value_of_sampling_is_named(served, engine: FakeEngine, fields, named) -> None:
+    reply = served.request("POST", "/v1/messages", {"model": "fake", "max_tokens": 9, "messages": HI} | fields)
+    assert (reply.status, named in told(reply)["message"], engine.seen) == (400, True, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (QueueFull("full"), 429, "rate_limit_error"),
+        (EngineDead("gone"), 503, "overloaded_error"),
+        (RuntimeError("secret"), 500, "api_error"),
+    ],
+)
+def test_failures_have_the_types_of_the_api(served, engine: FakeEngine, error, status, kind) -> None:
+    engine.fail_at, engine.error = 0, error
+    reply = served.request("POST", "/v1/messages", {"model": "fake", "max_tokens": 9, "messages": HI})
+    assert (reply.status, told(reply)["type"]) == (status, kind)
+    assert "secret" not in reply.body.decode()
+
+
+def test_the_client_raises_the_exceptions_of_each_status(claude: anthropic.Anthropic, served) -> None:
+    with pytest.raises(anthropic.NotFoundError) as missing:
+        claude.messages.create(model="claude-none", max_tokens=9, messages=HI)
+    assert missing.value.body["error"]["type"] == "not_found_error"
+    assert missing.value.request_id == missing.value.body["request_id"]
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.count_tokens(model="fake", messages=[])
+    reply = served.request("POST", "/v1/messages", b"{" + b" " * 200_000)
+    assert (reply.status, told(reply)["type"]) == (413, "request_too_large")
+    reply = served.request("GET", "/v1/messages")
+    assert (reply.status, told(reply)["type"]) == (405, "invalid_request_error")
+    reply = served.request("GET", "/v1/messages/batches")
+    assert (reply.status, told(reply)["type"]) == (404, "not_found_error")
+
+
+def test_other_routes_keep_their_errors(served) -> None:
+    assert served.request("POST", "/v1/chat/completions", {"model": "none", "messages": HI}).status == 404
+    assert "error" in served.request("GET", "/v1/message").json
+    assert set(served.request("GET", "/v1/message").json) == {"error"}
