@@ -70,10 +70,10 @@ class Failure:
         kind = _ANTHROPIC_TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": self.message}, "request_id": request_id}
 
-    def response(self, scope: Scope) -> Response:
-        """The error object of the API whose route was called, as an HTTP response."""
+    def response(self, scope: Scope | None = None) -> Response:
+        """The error object of the API whose route was called, as an HTTP response; without a scope, OpenAI's."""
         body, headers = self.body(), dict(self.headers)
-        if str(scope["path"]).startswith(_ANTHROPIC_ROUTES):
+        if scope is not None and str(scope["path"]).startswith(_ANTHROPIC_ROUTES):
             request_id = str(scope[REQUEST_ID])
             body, headers = self.anthropic_body(request_id), {**headers, "request-id": request_id}
         return Response(msgspec.json.encode(body), self.status, headers, media_type="application/json")

@@ -10,6 +10,7 @@ import pytest
 from server_fake import E_ACUTE, FakeEngine
 
 from octavo.server import ServerSettings
+from octavo.server.limits import Limits
 from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
 from octavo.text.reasoning import ReasoningParser
 from octavo.text.tools import ToolParser
@@ -87,7 +88,7 @@ def _talker(serve: Any) -> Iterator[tuple[FakeEngine, Any]]:
     engine = FakeEngine()
     engine.tokenizer.template = "has a place for tools"
     settings = ServerSettings(
-        plugged=(TOOLS, THOUGHTS), tool_parser=TOOLS.name, reasoning_parser=THOUGHTS.name, max_body_bytes=100_000
+        plugged=(TOOLS, THOUGHTS), tool_parser=TOOLS.name, reasoning_parser=THOUGHTS.name, limits=Limits(body_bytes=100_000)
     )
     with serve(engine, settings) as served:
         yield engine, served
