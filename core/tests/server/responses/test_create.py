@@ -162,8 +162,8 @@ def test_reasoning_effort_reaches_the_template(client: openai.OpenAI, engine: Fa
     client.responses.create(model="fake", input="Hi", reasoning={"effort": "none"})
     client.responses.create(model="fake", input="Hi", reasoning={"effort": "high"})
     assert [seen.text.partition("user:")[0] for seen in engine.seen] == [
-        "reasoning_effort=none;enable_thinking=False;",
-        "reasoning_effort=high;enable_thinking=True;",
+        "reasoning_effort=none;enable_thinking=False;thinking=False;",
+        "reasoning_effort=high;",
     ]
 
 

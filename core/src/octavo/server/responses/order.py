@@ -174,15 +174,18 @@ def _checked(turn: Turn, room: int, context: int, cure: str) -> Turn:
 
 
 def _variables(body: TurnFields) -> dict[str, Any]:
-    """The template's variables. Templates know effort by one of two names, as a word or as a switch."""
+    """The template's variables. Templates know effort as a word, or as a switch of one of two names."""
     variables = dict(body.chat_template_kwargs or {})
     for name in _RESERVED:
         if name in variables:
             raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
     effort = body.reasoning.effort if body.reasoning else None
-    if effort is None:
-        return variables
-    return {"reasoning_effort": effort, "enable_thinking": effort != "none", **variables}
+    if effort is not None:
+        variables.setdefault("reasoning_effort", effort)
+    if effort == "none":
+        for switch in ("enable_thinking", "thinking"):
+            variables.setdefault(switch, False)
+    return variables
 
 
 def _style(body: ResponseRequest) -> Style:
