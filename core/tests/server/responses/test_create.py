@@ -246,6 +246,11 @@ def test_a_prompt_that_is_too_long_is_refused(served, engine: FakeEngine) -> Non
     assert served.respond(input="x" * 12).status == 200
 
 
+def test_a_prompt_is_cut_by_tokens_on_request(served, engine: FakeEngine) -> None:
+    served.respond(input="abcdef", truncate_prompt_tokens=len("ef|assistant:"))
+    assert engine.seen[0].text == "ef|assistant:"
+
+
 def test_compaction_is_refused_in_words(served) -> None:
     reply = served.request("POST", "/v1/responses/compact", {"model": "fake", "input": "x"})
     assert reply.status == 400 and "truncation" in reply.error["message"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from server_fake import FakeEngine
 
-from octavo.server.fields import RESPONSES_UNBUILT
+from octavo.server.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT
 from octavo.server.responses.schema import ResponseRequest
+from octavo.server.schema import ChatCompletionRequest, CompletionRequest
 
 ASKS = {
     "response_format": {"type": "json_object"},
@@ -23,6 +24,8 @@ ASKS = {
     "vllm_xargs": {"a": 1},
     "spaces_between_special_tokens": False,
     "add_generation_prompt": False,
+    "include_reasoning": False,
+    "verbosity": "low",
 }
 """A value that asks for something, for the fields of which true does not."""
 
@@ -48,3 +51,8 @@ def test_what_asks_for_nothing_passes(served) -> None:
 def test_no_field_is_both_built_and_unbuilt() -> None:
     both = set(RESPONSES_UNBUILT) & set(ResponseRequest.model_fields)
     assert both == {"n", "return_token_ids"}  # shared with the other APIs, which honour them
+
+
+def test_no_field_of_the_other_apis_is_ignored() -> None:
+    known = {*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields, *CHAT_UNBUILT, *COMPLETION_UNBUILT}
+    assert known <= {*ResponseRequest.model_fields, *RESPONSES_UNBUILT}

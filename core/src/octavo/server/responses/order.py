@@ -10,7 +10,7 @@ from typing import Any
 from octavo.errors import ContextLengthExceeded, RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.params import response_params, served_name
-from octavo.server.prompts import normalise_messages
+from octavo.server.prompts import normalise_messages, truncation
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.formats import refuse_format, told_format
 from octavo.server.responses.items import Item, new_id
@@ -137,6 +137,7 @@ async def _fitting(
             tool_choice=toolbox.choice,
             parallel_tool_calls=body.parallel_tool_calls is not False,
             template_variables=_variables(body),
+            truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
         )
