@@ -90,6 +90,32 @@ def test_completions_score_a_prompt(client: openai.OpenAI) -> None:
     assert scores.token_logprobs[0] is None and all(p < 0 for p in scores.token_logprobs[1:])
 
 
+def test_responses_stream_continue_and_run_in_the_background(client: openai.OpenAI) -> None:
+    request = {"model": "smol", "temperature": 0, "max_output_tokens": 24}
+    whole = client.responses.create(**request, input="What is the capital of France?")
+    with client.responses.stream(**request, input="What is the capital of France?") as stream:
+        for event in stream:
+            if event.type == "response.incomplete":
+                assert event.response.output_text == whole.output_text
+                break
+        else:
+            assert stream.get_final_response().output_text == whole.output_text
+    chat = client.chat.completions.create(
+        model="smol",
+        messages=[{"role": "user", "content": "What is the capital of France?"}],
+        temperature=0,
+        max_tokens=24,
+    )
+    assert whole.output_text and whole.output_text == chat.choices[0].message.content
+    made = client.responses.create(**request, input="And of Spain?", previous_response_id=whole.id, background=True)
+    while made.status in ("queued", "in_progress"):
+        time.sleep(0.1)
+        made = client.responses.retrieve(made.id)
+    assert made.status in ("completed", "incomplete") and made.output_text
+    assert made.usage is not None and whole.usage is not None
+    assert made.usage.input_tokens > whole.usage.input_tokens
+
+
 def test_errors_are_those_of_the_api(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         client.completions.create(model="other", prompt="x")
@@ -128,6 +154,8 @@ def test_what_cannot_be_served_is_one_clear_line(smollm2_gguf: Path, tmp_path: P
     assert "no option --bananas" in _refused("serve", str(smollm2_gguf), "--bananas")
     assert "--block-size" in _refused("serve", str(smollm2_gguf), "--block-size", "48")
     assert "set 8192 or less" in _refused("serve", str(smollm2_gguf), "--max-model-len", "9000")
+    assert "--database" in _refused("serve", str(smollm2_gguf), "--database", "nonsense")
+    assert "--responses-max-age" in _refused("serve", str(smollm2_gguf), "--responses-max-age", "0")
     assert "tensor_parallel_size 2 is not supported" in _refused(
         "serve", str(smollm2_gguf), "--tensor-parallel-size", "2"
     )

@@ -1,76 +1,12 @@
-"""A model that thinks and calls tools, in a way that can be read at a glance: `<thoughts>words[name {"a": 1}]`."""
+"""A model that thinks and calls tools, in ways that many models have: with `<think>` and `<tool_call>`."""
 
 from __future__ import annotations
 
-import itertools
-import re
+import json
 
 from server_fake import FakeEngine, FakeTokenizer
 
 from octavo.server import ServerSettings
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
-from octavo.text.reasoning import ReasoningParser
-from octavo.text.tools import ToolParser
-
-_ids = itertools.count()
-
-
-class ToyThoughts:
-    """Thoughts stand between < and >."""
-
-    def __init__(self, inside: bool) -> None:
-        self.thinking = inside
-
-    def push(self, text: str) -> list[Part]:
-        parts: list[Part] = []
-        for run in re.findall(r"[<>]|[^<>]+", text):
-            if run in "<>":
-                self.thinking = run == "<"
-            else:
-                parts.append(Thoughts(run) if self.thinking else Words(run))
-        return parts
-
-    def finish(self) -> list[Part]:
-        return []
-
-
-class ToyCalls:
-    """A call is [name arguments]."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.name: str | None = None
-        self.inside = False
-
-    def push(self, text: str) -> list[Part]:
-        parts: list[Part] = []
-        for run in re.findall(r"[\[\] ]|[^\[\] ]+", text):
-            parts += self._run(run)
-        return parts
-
-    def _run(self, run: str) -> list[Part]:
-        if run == "[":
-            self.name, self.inside = "", False
-        elif self.name is None:
-            return [Words(run)]
-        elif run == "]":
-            self.name = None
-            self.count += 1
-        elif self.inside:
-            return [CallArguments(self.count, run)]
-        elif run == " ":
-            self.inside = True
-            return [CallBegins(self.count, f"call_{next(_ids)}", self.name)]
-        else:
-            self.name += run
-        return []
-
-    def finish(self) -> list[Part]:
-        return []
-
-
-TOY_TOOLS = ToolParser("toy", open=lambda tools: ToyCalls(), claims=lambda template: False)
-TOY_THOUGHTS = ReasoningParser("toy", open=ToyThoughts, inside=lambda end: False, claims=lambda template: False)
 
 TOOL = {
     "type": "function",
@@ -84,12 +20,14 @@ TOOL = {
 class ToyTokenizer(FakeTokenizer):
     """Its template writes what a conversation with tools consists of."""
 
+    template = "{{ tools }}<think>"
+
     def apply_chat_template(self, messages, **kwargs) -> list[int]:
         told = []
         for message in messages:
-            thoughts = f"<{message['reasoning_content']}>" if "reasoning_content" in message else ""
+            thoughts = f"<think>{message['reasoning_content']}</think>" if "reasoning_content" in message else ""
             calls = "".join(
-                f"[{call['function']['name']}:{call['id']}:{call['function']['arguments']}]"
+                f"[{call['function']['name']}:{call['id']}:{call['function']['arguments']['a']}]"
                 for call in message.get("tool_calls", [])
             )
             about = f"({message['tool_call_id']})" if "tool_call_id" in message else ""
@@ -99,10 +37,14 @@ class ToyTokenizer(FakeTokenizer):
         return self.encode(tools + variables + "".join(told))
 
 
-def toy_engine(answer: str = "Hello") -> FakeEngine:
-    """An engine that answers this, a character a token."""
-    return FakeEngine(tokenizer=ToyTokenizer(), script=tuple(answer.encode("ascii")))
+def call(name: str, **arguments: int) -> str:
+    """How the model writes a call."""
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-def toy_settings(**settings) -> ServerSettings:
-    return ServerSettings(plugged=(TOY_TOOLS, TOY_THOUGHTS), tool_parser="toy", reasoning_parser="toy", **settings)
+def toy_engine() -> FakeEngine:
+    """An engine of such a model."""
+    return FakeEngine(tokenizer=ToyTokenizer())
+
+
+TOY_SETTINGS = ServerSettings(tool_parser="hermes", reasoning_parser="think")

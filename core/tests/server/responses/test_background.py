@@ -66,14 +66,14 @@ def test_a_stream_in_the_background_is_followed_live_and_resumed(client: openai.
         "response.output_item.added",
     ]
     stream.close()  # the response goes on
-    id = begun[0].response.id
-    rest = list(client.responses.retrieve(id, stream=True, starting_after=4))
+    name = begun[0].response.id
+    rest = list(client.responses.retrieve(name, stream=True, starting_after=4))
     assert [event.sequence_number for event in rest] == list(range(5, 5 + len(rest)))
     assert rest[-1].type == "response.completed" and rest[-1].response.output_text == "Hello, world!"
     assert not engine.ended
-    replayed = list(client.responses.retrieve(id, stream=True))
+    replayed = list(client.responses.retrieve(name, stream=True))
     assert replayed == [*begun, *rest]
-    assert list(client.responses.retrieve(id, stream=True, starting_after=len(replayed) - 1)) == []
+    assert list(client.responses.retrieve(name, stream=True, starting_after=len(replayed) - 1)) == []
 
 
 def test_the_accumulator_takes_a_background_stream(client: openai.OpenAI) -> None:
@@ -87,23 +87,24 @@ def test_the_accumulator_takes_a_background_stream(client: openai.OpenAI) -> Non
 def test_one_that_was_not_to_be_streamed_is_not(client: openai.OpenAI) -> None:
     for extra in ({}, {"background": True}, {"stream": True}):
         made = client.responses.create(model="fake", input="Hi", **extra)
-        id = list(made)[-1].response.id if "stream" in extra else made.id
+        name = list(made)[-1].response.id if "stream" in extra else made.id
         with pytest.raises(openai.BadRequestError, match="cannot be streamed"):
-            client.responses.retrieve(id, stream=True)
+            client.responses.retrieve(name, stream=True)
 
 
 def test_a_cancelled_response_ends_and_stays_so(client: openai.OpenAI, engine: FakeEngine) -> None:
     engine.pause = 0.05
     engine.script = (HELLO,) * 1000
     stream = client.responses.create(model="fake", input="Hi", background=True, stream=True)
-    id = [next(stream) for _ in range(8)][0].response.id
-    assert client.responses.cancel(id).status == "cancelled"
+    begun = [next(stream) for _ in range(8)]
+    name = begun[0].response.id
+    assert client.responses.cancel(name).status == "cancelled"
     engine.wait_until(lambda: engine.ended)
     last = list(stream)[-1]
     assert (last.type, last.code) == ("error", "response_cancelled")
-    assert client.responses.retrieve(id).status == "cancelled"
-    assert client.responses.cancel(id).status == "cancelled"
-    [created, ended] = client.responses.retrieve(id, stream=True)
+    assert client.responses.retrieve(name).status == "cancelled"
+    assert client.responses.cancel(name).status == "cancelled"
+    [created, ended] = client.responses.retrieve(name, stream=True)
     assert (created.type, ended.type, ended.code) == ("response.created", "error", "response_cancelled")
 
 

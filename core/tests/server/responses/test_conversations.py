@@ -46,7 +46,9 @@ def test_items_are_added_listed_and_deleted(client: openai.OpenAI) -> None:
 
 
 def test_a_response_speaks_in_a_conversation(client: openai.OpenAI, engine: FakeEngine) -> None:
-    made = client.conversations.create(items=[{"role": "user", "content": "Before"}, {"role": "assistant", "content": "b"}])
+    made = client.conversations.create(
+        items=[{"role": "user", "content": "Before"}, {"role": "assistant", "content": "b"}]
+    )
     first = client.responses.create(model="fake", input="Hi", conversation=made.id)
     assert first.conversation is not None and first.conversation.id == made.id
     with client.responses.stream(model="fake", input="And?", conversation={"id": made.id}, store=False) as stream:

@@ -162,8 +162,8 @@ def test_reasoning_effort_reaches_the_template(client: openai.OpenAI, engine: Fa
     client.responses.create(model="fake", input="Hi", reasoning={"effort": "none"})
     client.responses.create(model="fake", input="Hi", reasoning={"effort": "high"})
     assert [seen.text.partition("user:")[0] for seen in engine.seen] == [
-        "reasoning_effort=none;enable_thinking=False;",
-        "reasoning_effort=high;enable_thinking=True;",
+        "reasoning_effort=none;enable_thinking=False;thinking=False;",
+        "reasoning_effort=high;",
     ]
 
 
@@ -244,6 +244,11 @@ def test_a_prompt_that_is_too_long_is_refused(served, engine: FakeEngine) -> Non
     assert (reply.status, reply.error["code"]) == (400, "context_length_exceeded")
     assert "truncation" in reply.error["message"]
     assert served.respond(input="x" * 12).status == 200
+
+
+def test_a_prompt_is_cut_by_tokens_on_request(served, engine: FakeEngine) -> None:
+    served.respond(input="abcdef", truncate_prompt_tokens=len("ef|assistant:"))
+    assert engine.seen[0].text == "ef|assistant:"
 
 
 def test_compaction_is_refused_in_words(served) -> None:

@@ -160,7 +160,11 @@ def test_truncation_leaves_out_the_oldest_turns(client: openai.OpenAI, engine: F
 
 
 def test_truncation_leaves_room_for_the_output(client: openai.OpenAI, engine: FakeEngine) -> None:
-    turns = [{"role": "user", "content": "x" * 20}, {"role": "assistant", "content": "y"}, {"role": "user", "content": "z"}]
+    turns = [
+        {"role": "user", "content": "x" * 20},
+        {"role": "assistant", "content": "y"},
+        {"role": "user", "content": "z"},
+    ]
     engine.max_model_len = 100
     client.responses.create(model="fake", input=turns, truncation="auto", max_output_tokens=40)
     client.responses.create(model="fake", input=turns, truncation="auto", max_output_tokens=49)

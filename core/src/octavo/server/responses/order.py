@@ -10,7 +10,7 @@ from typing import Any
 from octavo.errors import ContextLengthExceeded, RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.params import response_params, served_name
-from octavo.server.prompts import normalise_messages
+from octavo.server.prompts import normalise_messages, truncation
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.formats import refuse_format, told_format
 from octavo.server.responses.items import Item, new_id
@@ -137,6 +137,7 @@ async def _fitting(
             tool_choice=toolbox.choice,
             parallel_tool_calls=body.parallel_tool_calls is not False,
             template_variables=_variables(body),
+            truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
         )
@@ -174,15 +175,18 @@ def _checked(turn: Turn, room: int, context: int, cure: str) -> Turn:
 
 
 def _variables(body: TurnFields) -> dict[str, Any]:
-    """The template's variables. Templates know effort by one of two names, as a word or as a switch."""
+    """The template's variables. Templates know effort as a word, or as a switch of one of two names."""
     variables = dict(body.chat_template_kwargs or {})
     for name in _RESERVED:
         if name in variables:
             raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
     effort = body.reasoning.effort if body.reasoning else None
-    if effort is None:
-        return variables
-    return {"reasoning_effort": effort, "enable_thinking": effort != "none", **variables}
+    if effort is not None:
+        variables.setdefault("reasoning_effort", effort)
+    if effort == "none":
+        for switch in ("enable_thinking", "thinking"):
+            variables.setdefault(switch, False)
+    return variables
 
 
 def _style(body: ResponseRequest) -> Style:

@@ -7,8 +7,8 @@ response.created → response.in_progress
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,21 +77,20 @@ class Writer:
         events: list[Event] = []
         if self._style.logprobs:
             self._entries.extend(piece.choice.logprobs or ())
-        for number, part in enumerate(piece.parts):
+        for part in piece.parts:
             match part:
                 case Words(text):
-                    others = [p for k, p in enumerate(piece.parts) if k > number]
-                    events += self._words(text, self._logprobs_of(text, last=not others))
+                    events += self._words(text, self._logprobs_of(text))
                 case Thoughts(text):
+                    self._tokens_of(text)
                     events += self._thoughts(text)
                 case CallBegins(index, call_id, name):
                     events += self._begin(OpenCall(self._emit, len(self._done) + bool(self._open), call_id, name))
                     assert isinstance(self._open, OpenCall)
                     self._calls[index] = self._open
                 case CallArguments(index, json):
+                    self._entries.clear()  # a call's text is not that of its tokens
                     events += self._calls[index].add(json)
-        if piece.parts and not any(isinstance(part, Words) for part in piece.parts):
-            self._entries.clear()
         return events
 
     def _words(self, text: str, logprobs: list[TokenLogprob]) -> list[Event]:
@@ -136,25 +135,26 @@ class Writer:
         self._open = None
         return events
 
-    def _logprobs_of(self, text: str, *, last: bool) -> list[TokenLogprob]:
-        """Logprobs of the tokens that made ``text``, the last or else the first of those that have come."""
-        if not self._entries:
-            return []
-        taken = self._entries
-        if last:
-            self._entries = []
-        else:
-            count = self._covering(taken, text)
-            taken, self._entries = taken[:count], taken[count:]
-        return chat_logprobs(taken, self._names, as_ids=self._style.tokens_as_ids).content
+    def _logprobs_of(self, text: str) -> list[TokenLogprob]:
+        entries = self._tokens_of(text)
+        return chat_logprobs(entries, self._names, as_ids=self._style.tokens_as_ids).content if entries else []
 
-    def _covering(self, entries: Sequence[TokenLogprobs], text: str) -> int:
-        """How many tokens it takes to cover the text."""
-        size, count = len(text.encode()), 0
-        while size > 0 and count < len(entries):
-            size -= len(self._names.of(entries[count].token_id)[1])
-            count += 1
-        return count
+    def _tokens_of(self, text: str) -> list[TokenLogprobs]:
+        """Of the tokens that have come, those that made ``text``, which are found by their bytes; those before them
+        are markers, those behind them are of text to come. All of them, where the text is not what they spell.
+        """
+        entries = self._entries
+        if not entries:
+            return []
+        spelled = [self._names.of(entry.token_id)[1] for entry in entries]
+        begin = b"".join(spelled).find(text.encode())
+        if begin < 0:
+            self._entries = []
+            return entries
+        end = begin + len(text.encode())
+        ends = list(itertools.accumulate(map(len, spelled)))
+        self._entries = [entry for entry, at in zip(entries, [0, *ends], strict=False) if at >= end]
+        return [entry for entry, at, to in zip(entries, [0, *ends], ends, strict=False) if at < end and to > begin]
 
     def finish(self, reason: str | None, usage: ResponseUsage) -> list[Event]:
         """Close what is open, and settle the response; `end` is left to be sent."""
