@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from octavo import __version__, env
-from octavo.cli import artifacts, bench, platform, platforms, plugged, serve
+from octavo.cli import artifacts, bench, engine_options, platform, platforms, plugged, serve
 from octavo.cli.chat import DEFAULT_URL, chat
 from octavo.cli.compile import compile_model
 from octavo.errors import OctavoError
@@ -53,7 +53,7 @@ def _chat(
     chat(url, model, system, api_key=api_key, temperature=temperature, max_tokens=max_tokens)
 
 
-app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
+app.command("serve", context_settings=engine_options.CONTEXT)(serve.serve)
 app.command("chat")(_chat)
 app.command("compile")(compile_model)
 app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
