@@ -12,6 +12,7 @@ from octavo import __version__, env
 from octavo.cli import artifacts, bench, engine_options, platform, platforms, plugged, serve
 from octavo.cli.chat import DEFAULT_URL, chat
 from octavo.cli.compile import compile_model
+from octavo.cli.run_batch import run_batch
 from octavo.errors import OctavoError
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ def _chat(
 app.command("serve", context_settings=engine_options.CONTEXT)(serve.serve)
 app.command("chat")(_chat)
 app.command("compile")(compile_model)
+app.command("run-batch", context_settings=engine_options.CONTEXT)(run_batch)
 app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(platforms.app, name="platforms")
