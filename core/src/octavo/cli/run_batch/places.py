@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.registry import known_implementations
 
 from octavo import env
 from octavo.errors import ConfigError
@@ -92,7 +93,7 @@ def _told(url: str, what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         protocol = url.partition("://")[0].rpartition("::")[2]
-        known = fsspec.registry.known_implementations.get(protocol, {})
+        known = known_implementations.get(protocol, {})
         package = known.get("class", "").partition(".")[0]
         cure = f"pip install {package}" if package and package != "fsspec" else "install what it names"
         raise ConfigError(f"{url} cannot be {what}: {error} ({cure})") from error
