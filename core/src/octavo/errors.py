@@ -16,6 +16,7 @@
     ├── RequestError                one request is wrong; the engine is fine
     │   ├── ContextLengthExceeded   prompt plus output cannot fit the context
     │   ├── ModelNotFound           the name is none of the served models
+    │   ├── ObjectNotFound          what the server was to have kept is not there
     │   └── QueueFull               the server has no room for one more request
     └── EngineError                 the engine itself failed
         ├── RequestFailed           an exception ended one request
@@ -121,6 +122,13 @@ class ModelNotFound(RequestError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, param="model", code="model_not_found")
+
+
+class ObjectNotFound(RequestError):
+    """The request names a response, conversation, item or file that is not kept, or is another owner's (404)."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, code="not_found")
 
 
 class QueueFull(RequestError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from octavo.server import chat, completions, health, models
+from octavo.server import batches, chat, completions, files, health, models
 from octavo.server.backend import Backend
 from octavo.server.errors import install_handlers
 from octavo.server.middleware import RequestContext
@@ -13,12 +13,16 @@ from octavo.server.settings import ServerSettings
 
 
 def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
-    """An ASGI app that serves ``llm``. It neither starts nor closes the engine."""
+    """An ASGI app that serves ``llm``. It neither starts nor closes the engine; ``app.state.service`` is to be closed
+    before the engine is.
+    """
     settings = settings or ServerSettings()
     service = Service(llm, settings)
     # No generated pages: they describe the server to anyone, and load scripts from elsewhere.
     app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
-    for module in (chat, completions, models, health):
+    app.state.service = service
+    service.app = app
+    for module in (chat, completions, files, batches, models, health):
         app.include_router(module.routes(service))
     install_handlers(app)
     app.add_middleware(RequestContext, settings=settings)

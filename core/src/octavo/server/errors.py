@@ -16,7 +16,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from octavo.errors import EngineDead, ModelNotFound, OctavoError, QueueFull, RequestError
+from octavo.errors import EngineDead, ModelNotFound, ObjectNotFound, OctavoError, QueueFull, RequestError
 
 logger = logging.getLogger("octavo.server")
 
@@ -60,6 +60,7 @@ class _Kind:
 
 _REQUEST_ERRORS: tuple[tuple[type[RequestError], _Kind], ...] = (
     (ModelNotFound, _Kind(404, "invalid_request_error")),
+    (ObjectNotFound, _Kind(404, "invalid_request_error")),
     (QueueFull, _Kind(429, "rate_limit_error", headers={"retry-after": "1"})),
     (RequestError, _Kind(400, "invalid_request_error")),
 )

@@ -91,8 +91,9 @@ async def serve_async(
     llm: Backend, listener: socket.socket, settings: ServerSettings, say: Callable[[str], None] = _say
 ) -> None:
     """``serve`` on the running event loop, for callers that build the engine on it."""
+    app = create_app(llm, settings)
     config = uvicorn.Config(
-        create_app(llm, settings),
+        app,
         http="httptools",
         ws="none",
         lifespan="off",
@@ -104,10 +105,12 @@ async def serve_async(
     )
     server = _Server(config, ready=lambda: _announce(listener, say))
     try:
+        await app.state.service.start()
         with _signals(server, settings, say):
             await server.serve(sockets=[listener])
     finally:
         listener.close()
+        await app.state.service.close()
         await llm.close()
 
 

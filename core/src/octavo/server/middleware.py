@@ -57,7 +57,7 @@ class RequestContext:
 
         try:
             length = headers.get("content-length", "")
-            limit = self._settings.max_body_bytes
+            limit = self._settings.body_limit(scope["path"])
             if length.isdecimal() and int(length) > limit:
                 raise _too_large(limit)
             await self._app(scope, _limited(receive, limit), send_with_id)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from octavo.errors import ConfigError
+from octavo.server.database import IN_MEMORY
 
 DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
+FILES_PATH = "/v1/files"
+
+_FORM_BYTES = 64 * 1024
+"""What a form has around a file."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +31,43 @@ class ServerSettings:
     """Paths that probes call every few seconds; they stay out of the access log."""
     drain_seconds: int = 30
     """How long running requests may go on after SIGTERM."""
+    database: str = IN_MEMORY
+    """URL of the SQL database of what is kept for clients, as SQLAlchemy writes it. This one lasts as long as the
+    server.
+    """
+    files_dir: Path | None = None
+    """Folder of the files that clients upload and that batches bring; belongs to one database. ``None``: a temporary
+    one, which lasts as long as the server.
+    """
+    max_file_bytes: int = 200 * 1024 * 1024
+    """A larger file is refused with 413."""
+    max_stored_bytes: int = 10 * 1024**3
+    """All files of one owner together."""
+    max_batch_lines: int = 50_000
+    """Lines of one batch."""
+    max_open_batches: int = 100
+    """Batches of one owner that are not finished."""
+    batch_lines_in_flight: int = 16
+    """Lines of batches that run at the same time, of all batches together."""
+    batch_priority: int = 0
+    """Added to the priority of a batch's lines, where the engine schedules by priority: more is less urgent."""
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_prompts", "max_sequences"):
+        for name in (
+            "max_body_bytes",
+            "max_prompts",
+            "max_sequences",
+            "max_file_bytes",
+            "max_stored_bytes",
+            "max_batch_lines",
+            "max_open_batches",
+            "batch_lines_in_flight",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.drain_seconds < 0:
             raise ConfigError(f"drain_seconds must be at least 0, not {self.drain_seconds}")
+
+    def body_limit(self, path: str) -> int:
+        """Bytes that the body of a request to ``path`` may have: files are larger than what is held in memory."""
+        return self.max_file_bytes + _FORM_BYTES if path == FILES_PATH else self.max_body_bytes

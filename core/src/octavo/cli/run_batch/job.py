@@ -80,16 +80,16 @@ class Job:
         slots = asyncio.Semaphore(lines)
         runner = LineRunner(reader, self.journal, Inside(app), slots, lambda: show(self.standing))
         try:
-            async with app.router.lifespan_context(app):
-                running = asyncio.ensure_future(runner.run())
-                with _signals(runner, running, say) as signals:
-                    try:
-                        return await running
-                    except asyncio.CancelledError:
-                        if signals.count < 2:  # not ours
-                            raise
-                        return False
+            running = asyncio.ensure_future(runner.run())
+            with _signals(runner, running, say) as signals:
+                try:
+                    return await running
+                except asyncio.CancelledError:
+                    if signals.count < 2:  # not ours
+                        raise
+                    return False
         finally:
+            await app.state.service.close()
             reader.close()
 
     def close(self) -> None:

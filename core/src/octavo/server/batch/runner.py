@@ -92,18 +92,23 @@ class LineRunner:
 
     async def _begin(self, line: AnyLine) -> bool:
         """Begin a line, or refuse it. False: no more."""
+        if self._over():
+            return False
         if isinstance(line, BadLine):
             self._journal.refuse(line)
             self._changed()
-            return not self._stop
+            return True
         await self._slots.acquire()
-        if self._stop or self._fault is not None:
+        if self._over():
             self._slots.release()
             return False
         task = asyncio.create_task(self._run_line(line))
         self._running.add(task)
         task.add_done_callback(self._ended)
         return True
+
+    def _over(self) -> bool:
+        return self._stop or self._fault is not None
 
     async def _run_line(self, line: Line) -> None:
         self._journal.answer(line, await self._ask(line))
