@@ -87,7 +87,16 @@ class Served:
 @pytest.fixture(scope="session")
 def _server() -> Iterator[tuple[FakeEngine, Served]]:
     engine = FakeEngine()
-    app = create_app(engine, ServerSettings(max_body_bytes=100_000, max_prompts=5, max_sequences=12))
+    settings = ServerSettings(
+        max_body_bytes=100_000,
+        max_prompts=5,
+        max_sequences=12,
+        max_file_bytes=300_000,
+        max_stored_bytes=900_000,
+        max_batch_lines=40,
+        batch_lines_in_flight=4,
+    )
+    app = create_app(engine, settings)
     listener = listen("127.0.0.1", 0)
     served = Served(listener.getsockname()[1])
     config = uvicorn.Config(

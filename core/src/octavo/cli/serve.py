@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +18,11 @@ from octavo.cli.engine_options import (
     plain_words,
     with_options,
 )
+from octavo.env import data_folder
 from octavo.errors import ConfigError
+
+BATCH_PRIORITY = 1000
+"""Added to the priority of a batch's lines, so that whoever waits for an answer goes first."""
 
 
 @with_options
@@ -26,15 +33,33 @@ def serve(
     running: RunningOptions,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="SQL database of what is kept for clients, as SQLAlchemy writes it; sqlite:// keeps it in memory. "
+            "Without it, a file in the user's data folder.",
+        ),
+    ] = None,
+    files_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder of uploaded files and of batches' results, for this database alone."),
+    ] = None,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
     config = engine_config(_model_of([model, *context.args]), shape, running)
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
+    from octavo.server.database import Database
     from octavo.server.loop import listen
     from octavo.server.loop import serve as serve_llm
+    from octavo.server.settings import ServerSettings
+    from octavo.server.tables import METADATA
 
+    kept = database or Database.file(data_folder() / "server.db")
+    settings = ServerSettings(database=kept, files_dir=files_dir or _files_beside(kept))
+    Database(settings.database, METADATA).close()  # before the model is loaded: what cannot be opened shows at once
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once
     try:
         with startup_progress() as progress:
@@ -46,7 +71,21 @@ def serve(
     typer.echo(describe(started.platform, plan.max_model_len, plan.max_num_seqs, started.kv_blocks, plan.block_size))
     for decision in plan.decisions:
         typer.echo(f"  {decision}")
-    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener)
+    settings = replace(
+        settings,
+        batch_lines_in_flight=max(1, plan.max_num_seqs * 3 // 4),  # the other rows are for those who wait
+        batch_priority=BATCH_PRIORITY if config.scheduling_policy == "priority" else 0,
+    )
+    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
+
+
+def _files_beside(database: str) -> Path | None:
+    """The folder of files that goes with a database, where none is named: files belong to their rows."""
+    from octavo.server.database import IN_MEMORY
+
+    if database == IN_MEMORY:
+        return None
+    return data_folder() / f"files-{hashlib.sha256(database.encode()).hexdigest()[:12]}"
 
 
 def _model_of(words: list[str]) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import sqlalchemy
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import URL, Connection, MetaData
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
@@ -54,6 +55,20 @@ class Database:
             self._lock = asyncio.Lock()
         async with self._lock:  # SQLite has one writer at a time; waiting here costs no thread
             return await asyncio.to_thread(transaction)
+
+    @staticmethod
+    def file(path: Path) -> str:
+        """The URL of a SQLite file, which is made for its user alone, with its folder, if it is not there.
+        Raises ConfigError.
+        """
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"the database {path} cannot be made: {error.strerror}; choose another (--database)"
+            ) from error
+        return URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
     def close(self) -> None:
         """Close all connections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from octavo.errors import EngineDead, QueueFull
 from octavo.server import create_app
 from octavo.server.batch.inside import Inside, endpoints_of
 from octavo.server.batch.journal import Journal
-from octavo.server.batch.lines import LineReader, Rules
+from octavo.server.batch.lines import Line, LineReader, Rules
 from octavo.server.batch.runner import LineRunner
 from octavo.server.owner import owner_of
 
@@ -55,10 +56,10 @@ class Bench:
         self.app = create_app(self.engine)
         self.folder, self.data = folder, data
 
-    def runner(self, slots: int = 4) -> tuple[LineRunner, Journal]:
+    def runner(self, slots: int = 4, changed: Callable[[], None] = lambda: None) -> tuple[LineRunner, Journal]:
         journal = Journal(self.folder / "out", self.folder / "err", "run")
         reader = LineReader(io.BytesIO(self.data), Rules(endpoints_of(self.app)))
-        return LineRunner(reader, journal, Inside(self.app), asyncio.Semaphore(slots)), journal
+        return LineRunner(reader, journal, Inside(self.app), asyncio.Semaphore(slots), changed), journal
 
     def lines(self, name: str = "out") -> list[Any]:
         path = self.folder / name
@@ -84,6 +85,24 @@ async def test_no_more_lines_are_in_flight_than_there_are_slots(tmp_path: Path) 
     await runner.run()
     journal.close()
     assert bench.engine.most == 3
+
+
+async def test_of_a_long_file_only_the_lines_at_hand_are_held(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, _file(3000))
+    bench.engine.script = bench.engine.script[:1]
+    most = ended = 0
+
+    def count() -> None:
+        nonlocal most, ended
+        ended += 1
+        if ended % 250 == 0:
+            most = max(most, sum(isinstance(thing, Line) for thing in gc.get_objects()))
+
+    runner, journal = bench.runner(changed=count)
+    assert await runner.run()
+    journal.close()
+    assert len(bench.lines()) == ended == 3000
+    assert 0 < most <= 256 + 4
 
 
 async def test_what_the_server_refuses_is_an_error_of_its_line(tmp_path: Path) -> None:

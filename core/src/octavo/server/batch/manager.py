@@ -59,22 +59,29 @@ class Batches:
         self._clock = clock
         self._running: dict[str, asyncio.Task[None]] = {}
         self._runners: dict[str, LineRunner] = {}
+        self._waiting: set[str] = set()  # for their turn
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._slots = asyncio.Semaphore(service.settings.batch_lines_in_flight)
         self._sweeping: asyncio.Task[None] | None = None
         self._closed = False
 
-    def begin(self, id: str) -> None:
-        """Run a batch, unless this process does already."""
+    def begin(self, id: str, *, turn: bool = True) -> None:
+        """Run a batch when it is its ``turn``, unless this process does already."""
         if id not in self._running and not self._closed:
-            task = self._running[id] = asyncio.create_task(self._run(id))
-            task.add_done_callback(lambda _: self._running.pop(id))
+            task = self._running[id] = asyncio.create_task(self._run_in_turn(id) if turn else self._run(id))
+            task.add_done_callback(lambda task: self._forget(id, task))
+
+    def _forget(self, id: str, task: asyncio.Task[None]) -> None:
+        if self._running.get(id) is task:
+            del self._running[id]
 
     def cancelled(self, id: str) -> None:
         """A batch has become ``cancelling``: begin no more lines of it."""
         if id in self._runners:
             self._runners[id].stop()
-        self.begin(id)
+        elif id in self._waiting:  # nothing runs, so it need not wait to end
+            self._running.pop(id).cancel()
+        self.begin(id, turn=False)
 
     def now(self) -> int:
         """Unix time, as batches show it."""
@@ -102,20 +109,30 @@ class Batches:
                 logger.exception("batches cannot be looked after")
             await asyncio.sleep(SWEEP_SECONDS)
 
+    async def _run_in_turn(self, id: str) -> None:
+        self._waiting.add(id)
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting.discard(id)
+        try:
+            await self._run(id)
+        finally:
+            self._turns.release()
+
     async def _run(self, id: str) -> None:
-        async with self._turns:
+        try:
             try:
-                try:
-                    await self._advance(id)
-                except (EngineDead, ConfigError):
-                    raise
-                except Exception:  # the batch's own: it is told so, and the others go on
-                    logger.exception("batch %s failed", id)
-                    problem = BatchError("server_error", "The server failed on this batch; its log has the reason.")
-                    await self._store.set(id, outcome="failed", errors=errors_text([problem]))
-                    await self._finish(await self._store.find(id))
-            except Exception as error:  # noqa: BLE001 - it stands as it stood; the next sweep tries again
-                logger.error("batch %s waits: %s", id, error)  # noqa: TRY400
+                await self._advance(id)
+            except (EngineDead, ConfigError):
+                raise
+            except Exception:  # the batch's own: it is told so, and the others go on
+                logger.exception("batch %s failed", id)
+                problem = BatchError("server_error", "The server failed on this batch; its log has the reason.")
+                await self._store.set(id, outcome="failed", errors=errors_text([problem]))
+                await self._finish(await self._store.find(id))
+        except Exception as error:  # noqa: BLE001 - it stands as it stood; the next sweep tries again
+            logger.error("batch %s waits: %s", id, error)  # noqa: TRY400
 
     async def _advance(self, id: str) -> None:
         """From wherever a batch is to its end."""
