@@ -88,20 +88,20 @@ async def test_no_more_lines_are_in_flight_than_there_are_slots(tmp_path: Path) 
 
 
 async def test_of_a_long_file_only_the_lines_at_hand_are_held(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, _file(3000))
+    bench = Bench(tmp_path, _file(1200))
     bench.engine.script = bench.engine.script[:1]
     most = ended = 0
 
     def count() -> None:
         nonlocal most, ended
         ended += 1
-        if ended % 250 == 0:
+        if ended % 100 == 0:
             most = max(most, sum(isinstance(thing, Line) for thing in gc.get_objects()))
 
     runner, journal = bench.runner(changed=count)
     assert await runner.run()
     journal.close()
-    assert len(bench.lines()) == ended == 3000
+    assert len(bench.lines()) == ended == 1200
     assert 0 < most <= 256 + 4
 
 

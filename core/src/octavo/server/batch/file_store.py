@@ -22,6 +22,7 @@ from msgspec import Struct
 from sqlalchemy import Connection, RowMapping
 
 from octavo.errors import ConfigError, ObjectNotFound, RequestError
+from octavo.server.batch.journal import sync_folder
 from octavo.server.batch.pages import page
 from octavo.server.batch.tables import BATCHES, FILES
 from octavo.server.database import Database
@@ -106,7 +107,7 @@ class FileStore:
             except BaseException:
                 part.unlink(missing_ok=True)
                 raise
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
             return written
 
         written = await asyncio.to_thread(write)
@@ -123,7 +124,7 @@ class FileStore:
                 source.unlink()
             if source.exists():
                 source.replace(self.path(id))
-                _sync_folder(self.folder)
+                sync_folder(self.folder)
             return self.path(id).stat().st_size if self.path(id).exists() else 0
 
         size = await asyncio.to_thread(move)
@@ -244,12 +245,3 @@ def _made(folder: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be made: {error.strerror} (--files-dir)") from error
     return folder
-
-
-def _sync_folder(folder: Path) -> None:
-    """See to it that a new name outlives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

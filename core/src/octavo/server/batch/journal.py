@@ -194,7 +194,10 @@ class Journal:
 
     def _open(self, path: Path) -> int:
         try:
+            new = not path.exists()
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            if new:
+                sync_folder(path.parent)
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
         self._files[path] = file
@@ -251,6 +254,15 @@ class Journal:
 
     def _count_error(self, _kept: _Kept) -> None:
         self.failed += 1
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that a new name in it outlives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read_answer(body: bytes) -> tuple[_Answer | None, bytes]:
