@@ -158,9 +158,11 @@ def test_an_answer_that_is_not_json_is_an_error_of_its_line(tmp_path: Path) -> N
 
 
 async def test_sync_reaches_the_disk_once_for_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = _open(tmp_path)
+    journal.answer(_line(3), _reply(400))  # both files are there
+    await journal.sync()
     synced: list[int] = []
     monkeypatch.setattr("octavo.server.batch.journal.os.fsync", synced.append)
-    journal = _open(tmp_path)
     await journal.sync()
     assert synced == []
     journal.answer(_line(1), _reply())

@@ -365,7 +365,10 @@ def test_a_server_that_is_killed_goes_on_with_its_batch_when_it_is_started_again
     finally:
         client.close()
         child.send_signal(signal.SIGTERM)
-        child.wait(20)
+        try:
+            child.wait(60)
+        finally:
+            child.kill()
     assert sorted(answer["custom_id"] for answer in answers) == sorted(f"c{i}" for i in range(60))
     again = (tmp_path / "ran").read_text().split()
     assert sorted(again) == sorted(f"p{i}" for i in range(60) if f"c{i}" not in kept)
