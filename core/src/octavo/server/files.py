@@ -40,8 +40,7 @@ def routes(service: Service) -> APIRouter:
             _check_purpose(form.get("purpose"))
             seconds = lifetime(form.get("expires_after[anchor]"), form.get("expires_after[seconds]"))
             size = await _size(file)
-            name = (file.filename or "upload").replace("\\", "/").rpartition("/")[2][:255] or "upload"
-            kept = await files.add(owner_of(request), name, "batch", file.file, size, seconds or DEFAULT_SECONDS)
+            kept = await files.add(owner_of(request), _name(file), "batch", file.file, size, seconds or DEFAULT_SECONDS)
         finally:
             await form.close()
         return json_response(kept)
@@ -117,6 +116,12 @@ async def _form(request: Request) -> FormData:
         return await request.form(max_files=1, max_fields=16)
     except ClientDisconnect as error:
         raise ClientGone from error
+
+
+def _name(file: UploadFile) -> str:
+    """The last part of the name that the client gave, as far as it can be shown."""
+    last = (file.filename or "").replace("\\", "/").rpartition("/")[2]
+    return "".join(character for character in last if character.isprintable())[:255] or "upload"
 
 
 async def _size(file: UploadFile) -> int:

@@ -224,6 +224,24 @@ def _form(*parts: tuple[str, bytes], content_type: str = "multipart/form-data; b
     return {"body": body + b"--XX--\r\n", "headers": {"content-type": content_type}}
 
 
+@pytest.mark.parametrize("word", ["%00", "..", "file-%2e%2e", "x" * 300, "%F0%9F%98%80", "a%20b"])
+def test_a_word_that_is_no_id_is_not_found(served: Any, word: str) -> None:
+    for path in (f"/v1/files/{word}", f"/v1/files/{word}/content", f"/v1/batches/{word}"):
+        reply = served.request("GET", path)
+        assert (reply.status, reply.error["code"]) == (404, "not_found"), path
+    assert served.request("DELETE", f"/v1/files/{word}").status == 404
+    assert served.request("GET", f"/v1/files?purpose={word}").json["data"] == []
+    assert served.request("GET", f"/v1/files?after={word}").error["param"] == "after"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("../../etc/passwd", "passwd"), ("a\u202eb", "ab"), ("c:\\x\\y.jsonl", "y.jsonl"), ("é" * 300, "é" * 255)],
+)
+def test_a_file_has_a_name_that_can_be_shown(client: openai.OpenAI, given: str, shown: str) -> None:
+    assert client.files.create(file=(given, b"x"), purpose="batch").filename == shown
+
+
 FILE = ('name="file"; filename="a.jsonl"', b"{}")
 PURPOSE = ('name="purpose"', b"batch")
 

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, RowMapping
 
 from octavo.errors import ConfigError, ObjectNotFound, RequestError
 from octavo.server.batch.journal import sync_folder
-from octavo.server.batch.pages import page
+from octavo.server.batch.pages import page, sane
 from octavo.server.batch.tables import BATCHES, FILES
 from octavo.server.database import Database
 
@@ -136,7 +136,7 @@ class FileStore:
 
     async def get(self, owner: str, id: str, param: str | None = None) -> FileObject:
         """What is known of a file. Raises ObjectNotFound."""
-        row = await self._database.run(lambda connection: _row(connection, owner, id))
+        row = await self._database.run(lambda connection: _row(connection, owner, id)) if sane(id) else None
         if row is None or (row["expires_at"] is not None and row["expires_at"] <= self._clock()):
             raise ObjectNotFound(f"There is no file with the id {id[:100]!r}.", param=param)
         return _object(row)
@@ -147,7 +147,7 @@ class FileStore:
         """Files of an owner, and whether there are more."""
         where = [sql.or_(FILES.c.expires_at.is_(None), FILES.c.expires_at > self._clock())]
         if purpose is not None:
-            where.append(FILES.c.purpose == purpose)
+            where.append(FILES.c.purpose == purpose if sane(purpose) else sql.false())
         rows, more = await self._database.run(
             lambda connection: page(connection, FILES, owner, after, limit, *where, ascending=ascending)
         )

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import sqlalchemy as sql
 from sqlalchemy import Connection, RowMapping, Table
 
 from octavo.errors import RequestError
+
+_SANE = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+def sane(text: str) -> bool:
+    """Whether a client's word can be an id of ours; only such words are put to the database."""
+    return _SANE.fullmatch(text) is not None
 
 
 def page(
@@ -24,7 +32,7 @@ def page(
     query = sql.select(table).where(table.c.owner == owner, *where)
     if after is not None:
         own = sql.and_(table.c.owner == owner, table.c.id == after)
-        at = connection.execute(sql.select(number).where(own)).scalar()
+        at = connection.execute(sql.select(number).where(own)).scalar() if sane(after) else None
         if at is None:
             raise RequestError(f"'after' is {after[:100]!r}, which is not there.", param="after", code="invalid_value")
         query = query.where(number > at if ascending else number < at)

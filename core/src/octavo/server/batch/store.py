@@ -13,7 +13,7 @@ from sqlalchemy import Connection, RowMapping
 from octavo.errors import ObjectNotFound, RequestError
 from octavo.server.batch.file_store import ENDED
 from octavo.server.batch.lines import BadLine
-from octavo.server.batch.pages import page
+from octavo.server.batch.pages import page, sane
 from octavo.server.batch.tables import BATCHES, FILES
 from octavo.server.database import Database
 
@@ -146,7 +146,9 @@ class BatchStore:
     async def get(self, owner: str, id: str) -> Batch:
         """One of an owner's. Raises ObjectNotFound."""
         query = sql.select(BATCHES).where(BATCHES.c.owner == owner, BATCHES.c.id == id)
-        row = await self._database.run(lambda connection: connection.execute(query).mappings().first())
+        row = None
+        if sane(id):
+            row = await self._database.run(lambda connection: connection.execute(query).mappings().first())
         if row is None:
             raise ObjectNotFound(f"There is no batch with the id {id[:100]!r}.")
         return _batch(row)
