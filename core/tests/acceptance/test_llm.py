@@ -94,6 +94,38 @@ def test_bad_input_is_refused_before_anything_runs(llm: LLM) -> None:
     assert llm.generate("Hello", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
 
 
+def test_an_iterator_of_prompts_gives_what_a_list_gives(llm: LLM) -> None:
+    texts = [f"{i} {'and ' * (i % 5)}then" for i in range(150)]
+    params = [SamplingParams(temperature=0.0, max_tokens=1 + i % 3) for i in range(150)]
+    taken = 0
+
+    def source() -> Iterator[str]:
+        nonlocal taken
+        for text in texts:
+            taken += 1
+            yield text
+
+    listed = llm.generate(texts, params, use_tqdm=False)
+    for number, output in enumerate(llm.generate_iter(source(), iter(params))):
+        assert (output.prompt, output.outputs[0].text) == (texts[number], listed[number].outputs[0].text)
+        assert taken - number <= 8 * 16 + 1
+    assert taken == 150
+    assert llm.generate("Hello", GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+
+
+def test_an_iterator_says_what_is_wrong_with_it_when_it_gets_there(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="takes an iterable of prompts, not 'Hello'"):
+        llm.generate_iter("Hello")
+    for bad, message in (
+        (llm.generate_iter(["a", "b"], [GREEDY]), "sampling_params ended after 1"),
+        (llm.generate_iter(["a"], [GREEDY, GREEDY]), "prompts ended after 1"),
+        (llm.generate_iter(["a", [99999]], GREEDY), "token id 99999"),
+    ):
+        assert next(bad).prompt == "a"
+        with pytest.raises(RequestError, match=message):
+            next(bad)
+
+
 def test_a_common_prefix_is_computed_once_and_the_metrics_show_it(llm: LLM) -> None:
     common = list(range(1000, 1100))
     before = llm.metrics().kv.prefix_hits

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from octavo.cli.engine_options import describe
 from octavo.cli.main import app
-from octavo.cli.serve import describe
 from octavo.config import ALREADY_SO, UNBUILT, flag
 from octavo.errors import CheckpointError, ConfigError
 

@@ -23,7 +23,7 @@ DISTRIBUTIONS = {
 }
 
 # Declared, and imported by another library on our behalf.
-USED_BY_OTHERS = {"httptools": "uvicorn's HTTP parser"}
+USED_BY_OTHERS = {"httptools": "uvicorn's HTTP parser", "python-multipart": "starlette's parser of uploads"}
 
 
 def requirements(distribution: str) -> set[str]:

@@ -144,7 +144,10 @@ def serve() -> Serve:
 @pytest.fixture(scope="session")
 def _server() -> Iterator[tuple[FakeEngine, Served]]:
     engine = FakeEngine()
-    with serving(engine, ServerSettings(limits=Limits(body_bytes=100_000, prompts=5, sequences=12))) as served:
+    limits = Limits(
+        body_bytes=100_000, prompts=5, sequences=12, file_bytes=300_000, stored_bytes=900_000, batch_lines=40
+    )
+    with serving(engine, ServerSettings(limits=limits, batch_lines_in_flight=4)) as served:
         yield engine, served
 
 

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from octavo import __version__, env
-from octavo.cli import artifacts, bench, platform, platforms, plugged, serve
+from octavo.cli import artifacts, bench, engine_options, platform, platforms, plugged, serve
 from octavo.cli.chat import DEFAULT_URL, chat
 from octavo.cli.compile import compile_model
 from octavo.cli.openapi import openapi
+from octavo.cli.run_batch import run_batch
 from octavo.errors import OctavoError
 
 app = typer.Typer(
@@ -54,10 +55,11 @@ def _chat(
     chat(url, model, system, api_key=api_key, temperature=temperature, max_tokens=max_tokens)
 
 
-app.command("serve", context_settings=serve.CONTEXT)(serve.serve)
+app.command("serve", context_settings=engine_options.CONTEXT)(serve.serve)
 app.command("chat")(_chat)
 app.command("compile")(compile_model)
 app.command("openapi")(openapi)
+app.command("run-batch", context_settings=engine_options.CONTEXT)(run_batch)
 app.command("conformance", context_settings=plugged.CONTEXT)(plugged.conformance)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(platforms.app, name="platforms")

@@ -87,6 +87,11 @@ class EngineCore:
         self._scheduler.add(Request(id, prompt, params, seed, self._eos_ids, priority, cache_salt, constraint))
         self._added += 1
 
+    def check(self, prompt: Sequence[int], params: SamplingParams, priority: int = 0) -> None:
+        """Raise the RequestError that `add` would raise, whatever else is queued."""
+        self._check(prompt, params)
+        self._scheduler.bounds.check(Request("", prompt, params, priority=priority))
+
     def _check(self, prompt: Sequence[int], params: SamplingParams) -> None:
         if not prompt:
             raise RequestError("the prompt is empty; it needs at least one token", param="prompt")

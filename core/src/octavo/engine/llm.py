@@ -17,11 +17,18 @@ from octavo.engine.outputs import ChoiceDelta, RequestDelta, RequestState
 from octavo.engine.progress import prompts_progress, startup_progress
 from octavo.engine.prompts import Prompt, as_batch, prompt_ids, prompt_text
 from octavo.engine.startup import start
-from octavo.errors import RequestError, RequestFailed
+from octavo.engine.waves import Waves
+from octavo.errors import RequestError
 from octavo.runner import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics
 from octavo.text import Tokenizer
+
+_UNDER_WAY = 2
+"""Requests in the engine for each that can run: one that ends leaves its row to another in the next step."""
+
+_AHEAD = 8
+"""The same, counting those that `LLM.generate_iter` holds back for an earlier one that is still running."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +135,9 @@ class LLM:
         self.plan = started.plan
         self._core: EngineCore = started.core
         self._tokenizer = started.tokenizer
-        self._forms = started.forms
         self._numbers = itertools.count()
+        self._forms = started.forms
+        self._waves = Waves(self._core, _UNDER_WAY * self.plan.max_num_seqs, self._forms)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
@@ -143,26 +151,57 @@ class LLM:
         use_tqdm: bool = True,
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        """Complete the prompts, all at once, and return their outputs in order.
+        """Complete the prompts and return their outputs in order.
 
         A list of integers is one prompt, given as its token ids. ``sampling_params`` is one for all or one for each.
-        ``use_tqdm`` shows progress on a terminal. Raises RequestError, before anything runs, if one of them cannot be
-        served, and RequestFailed if the engine failed at one.
+        ``use_tqdm`` shows progress on a terminal. The engine is given no more than keeps it busy; the list is held in
+        memory, and so is every output: see `generate_iter` for more than fits there. Raises RequestError, before
+        anything runs, if one of them cannot be served, and RequestFailed as soon as the engine failed at one; no other
+        goes on then.
         """
         batch = as_batch(prompts)
         params = _per_prompt(sampling_params, len(batch))
-        priorities = _priorities(priority, len(batch))
-        states = [self._state(prompt, p) for prompt, p in zip(batch, params, strict=True)]
-        self._add(states, priorities)
-        outputs = {state.id: _Building(state, prompt) for state, prompt in zip(states, batch, strict=True)}
-        try:
-            with prompts_progress(len(states), show=use_tqdm) as done:
-                for finished in self._drive(outputs):
-                    done(len(finished.output.prompt_token_ids), sum(len(o.token_ids) for o in finished.output.outputs))
-        except BaseException:  # whatever ends the call early must not leave its requests behind
-            self._abort(outputs)
-            raise
-        return [outputs[state.id].output for state in states]
+        tokens = [prompt_ids(prompt, self._tokenizer) for prompt in batch]
+        for ids, own, urgency in zip(tokens, params, _priorities(priority, len(batch)), strict=True):
+            self._core.check(ids, self._forms.prepare(own)[0], urgency)
+        made = (self._building(*asked) for asked in zip(batch, tokens, params, strict=True))
+        with prompts_progress(len(batch), show=use_tqdm) as done:
+            return [building.output for building in self._waves.run(made, ended=lambda one: done(*one.counts))]
+
+    def generate_iter(
+        self,
+        prompts: Iterable[Prompt],
+        sampling_params: SamplingParams | Iterable[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = False,
+    ) -> Iterator[RequestOutput]:
+        """Complete prompts from an iterable of any length in bounded memory; yields their outputs in order.
+
+        ::
+
+            for output in llm.generate_iter(json.loads(line)["text"] for line in file):
+                ...
+
+        At most eight prompts for each sequence that can run are taken from the iterable before their outputs are
+        yielded. ``sampling_params`` is one for all, or an iterable with one for each. What ``prompts`` raises, and
+        RequestError for a prompt that cannot be served, is raised when its turn comes, after the outputs of all before
+        it. RequestFailed is raised at once. Leaving the loop early, and closing the iterator, ends what runs. Other
+        calls may be made between two outputs.
+        """
+        if isinstance(prompts, str | bytes | Mapping):
+            raise RequestError(f"generate_iter takes an iterable of prompts, not {prompts!r:.40}", param="prompt")
+        return self._generate_iter(prompts, sampling_params, use_tqdm)
+
+    def _generate_iter(
+        self, prompts: Iterable[Prompt], params: SamplingParams | Iterable[SamplingParams] | None, show: bool
+    ) -> Iterator[RequestOutput]:
+        made = (
+            self._building(prompt, prompt_ids(prompt, self._tokenizer), own) for prompt, own in _paired(prompts, params)
+        )
+        with prompts_progress(None, show=show) as done:
+            ahead = _AHEAD * self.plan.max_num_seqs
+            for building in self._waves.run(made, ahead=ahead, ended=lambda one: done(*one.counts)):
+                yield building.output
 
     def chat(
         self,
@@ -199,60 +238,32 @@ class LLM:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _state(self, prompt: Prompt, params: SamplingParams) -> RequestState:
-        ids = prompt_ids(prompt, self._tokenizer)
-        return RequestState(str(next(self._numbers)), ids, params, self._tokenizer)
-
-    def _add(self, states: Sequence[RequestState], priorities: Sequence[int]) -> None:
-        """All or none."""
-        added: list[str] = []
-        try:
-            for state, priority in zip(states, priorities, strict=True):
-                params, constraint = self._forms.prepare(state.params)
-                self._core.add(state.id, state.prompt_token_ids, params, priority, constraint=constraint)
-                added.append(state.id)
-        except BaseException:
-            self._abort(added)
-            raise
-
-    def _abort(self, ids: Iterable[str]) -> None:
-        for request_id in ids:
-            self._core.abort(request_id)
-
-    def _drive(self, outputs: Mapping[str, _Building]) -> Iterator[_Building]:
-        """Step until every request has finished; yields each as it does."""
-        running = len(outputs)
-        while running:
-            for event in self._core.step():
-                building = outputs[event.request_id]
-                delta = building.state.update(event)
-                if delta is None:
-                    continue
-                if event.error is not None:
-                    raise RequestFailed(f"request {event.request_id}: {event.error}")
-                if building.state.stopped_by_text(delta, event):
-                    self._core.abort(event.request_id, None if delta.finished else event.index)
-                building.add(delta, self._tokenizer)
-                if delta.finished:
-                    running -= 1
-                    yield building
+    def _building(self, prompt: Prompt, ids: tuple[int, ...], params: SamplingParams) -> _Building:
+        state = RequestState(str(next(self._numbers)), ids, params, self._tokenizer)
+        return _Building(state, prompt, self._tokenizer)
 
 
 class _Building:
     """A RequestOutput while its deltas come in."""
 
-    def __init__(self, state: RequestState, prompt: Prompt) -> None:
+    def __init__(self, state: RequestState, prompt: Prompt, tokenizer: Tokenizer) -> None:
         choices = [CompletionOutput(i) for i in range(state.params.n)]
         self.state = state
         self.output = RequestOutput(state.id, prompt_text(prompt), list(state.prompt_token_ids), choices)
+        self._tokenizer = tokenizer
 
-    def add(self, delta: RequestDelta, tokenizer: Tokenizer) -> None:
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Tokens of the prompt, and of the output so far."""
+        return len(self.output.prompt_token_ids), sum(len(choice.token_ids) for choice in self.output.outputs)
+
+    def add(self, delta: RequestDelta) -> None:
         output = self.output
         output.num_cached_tokens = delta.cached_tokens
         if delta.prompt_logprobs is not None:
-            output.prompt_logprobs = [None if p is None else _named(p, tokenizer) for p in delta.prompt_logprobs]
+            output.prompt_logprobs = [None if p is None else _named(p, self._tokenizer) for p in delta.prompt_logprobs]
         for choice in delta.outputs:
-            _extend(output.outputs[choice.index], choice, tokenizer)
+            _extend(output.outputs[choice.index], choice, self._tokenizer)
 
 
 def _extend(output: CompletionOutput, delta: ChoiceDelta, tokenizer: Tokenizer) -> None:
@@ -295,6 +306,24 @@ def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count:
     if len(params) != count:
         raise RequestError(f"{len(params)} sampling_params came with {count} prompts; give one, or one for each")
     return list(params)
+
+
+def _paired(
+    prompts: Iterable[Prompt], params: SamplingParams | Iterable[SamplingParams] | None
+) -> Iterator[tuple[Prompt, SamplingParams]]:
+    """Each prompt with its parameters. Raises RequestError where one of the two iterables ends before the other."""
+    if params is None or isinstance(params, SamplingParams):
+        every = params or SamplingParams()
+        yield from ((prompt, every) for prompt in prompts)
+        return
+    missing = object()
+    for number, (prompt, own) in enumerate(itertools.zip_longest(prompts, params, fillvalue=missing)):
+        if prompt is missing or own is missing:
+            ended, goes_on = ("prompts", "sampling_params") if prompt is missing else ("sampling_params", "prompts")
+            raise RequestError(f"the {ended} ended after {number}, and the {goes_on} go on; give one for each")
+        if not isinstance(own, SamplingParams):
+            raise RequestError(f"sampling_params takes SamplingParams, one or an iterable, not {own!r:.60}")
+        yield prompt, own  # type: ignore[misc]
 
 
 def _priorities(priority: Sequence[int] | None, count: int) -> list[int]:

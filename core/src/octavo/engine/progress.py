@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from octavo.platform import Progress as Report
 
@@ -38,14 +38,17 @@ def startup_progress() -> Iterator[Report]:
 
 
 @contextmanager
-def prompts_progress(count: int, *, show: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar over prompts with the token rates; call what it yields with a finished prompt's input and output tokens."""
+def prompts_progress(count: int | None, *, show: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar over prompts with the token rates; call what it yields with a finished prompt's input and output tokens.
+
+    ``count`` is ``None`` where nobody knows how many there are.
+    """
     console = Console(stderr=True)
     if not show or not console.is_terminal:
         yield lambda tokens_in, tokens_out: None
         return
     columns = (
-        TextColumn("prompts"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"), TimeRemainingColumn(),
+        TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[rate]}"),
     )  # fmt: skip
     totals = [0, 0]

@@ -6,7 +6,8 @@
     params.py     request -> SamplingParams                prompts.py     request -> token ids
     streams.py    engine streams, merged and cancellable   sse.py         server-sent events
     chat.py  completions.py  messages/  tokenise.py        the routes
-    models.py  health.py  sagemaker.py                     the routes
+    models.py  health.py  sagemaker.py  responses/         the routes
+    files.py  batches.py                                   the routes of what batch/ keeps and runs
     app.py        all of it in one FastAPI app             loop.py        one process that serves it
 
 The engine is seen only through the protocol in ``backend.py``, so every route is tested with a fake.

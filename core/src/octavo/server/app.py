@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from octavo.server import chat, completions, health, messages, models, openapi, sagemaker, tokenise
+from octavo.server import batches, chat, completions, files, health, messages, models, openapi, sagemaker, tokenise
 from octavo.server.backend import Backend
 from octavo.server.errors import install_handlers
 from octavo.server.middleware import RequestContext
@@ -22,7 +22,10 @@ def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
     # No generated pages: they load scripts from elsewhere. FastAPI's document would not know the bodies.
     app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
     app.state.service = service
-    for module in (chat, completions, responses, messages, tokenise, models, health, sagemaker):
+    service.app = app
+    for module in (
+        chat, completions, responses, messages, tokenise, files, batches, models, health, sagemaker,
+    ):  # fmt: skip
         app.include_router(module.routes(service))
     if settings.openapi:
         app.include_router(openapi.routes())

@@ -23,6 +23,10 @@ from octavo import sampling
 from octavo.errors import ConfigError
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
+FILES_PATH = "/v1/files"
+
+_FORM_BYTES = 64 * KIB
+"""What a form has around a file."""
 _UNITS = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
 
 
@@ -41,6 +45,7 @@ class Limits:
     header_seconds: float = _limit(30.0, "From the first byte of a request to the end of its headers", "408", low=0.1)
     idle_seconds: float = _limit(30.0, "Between two requests on one connection", "closed", low=0.1)
     body_bytes: int = _limit(16 * MIB, "Body of a request", "413")
+    file_bytes: int = _limit(200 * MIB, "A file, which is not held in memory", "413")
     body_seconds: float = _limit(120.0, "From the headers to the end of the body", "408", low=0.1)
 
     json_depth: int = _limit(64, "Nesting of a body's JSON", "400", high=500)
@@ -69,6 +74,10 @@ class Limits:
     template_seconds: float = _limit(5.0, "To run the chat template on a conversation", "400", low=0.01)
     template_memory: int = _limit(512 * MIB, "Memory to run it", "400", low=16 * MIB)
 
+    stored_bytes: int = _limit(10 * GIB, "All files of one owner together", "413")
+    batch_lines: int = _limit(50_000, "Lines of one batch", "the batch fails")
+    open_batches: int = _limit(100, "Batches of one owner that are not finished", "429")
+
     queued_requests: int = _limit(4096, "Requests that wait for the engine", "429, Retry-After", low=0, off=True)
     queued_tokens: int = _limit(
         4_000_000, "Tokens of the prompts that wait for the engine", "429, Retry-After", low=0, off=True
@@ -84,6 +93,10 @@ class Limits:
     def __post_init__(self) -> None:
         for one in fields(self):
             _check(one, getattr(self, one.name))
+
+    def body_bytes_of(self, path: str) -> int:
+        """What the body of a request to ``path`` may have: files are larger than what is held in memory."""
+        return self.file_bytes + _FORM_BYTES if path == FILES_PATH else self.body_bytes
 
     @staticmethod
     def parse(settings: Iterable[str]) -> Limits:

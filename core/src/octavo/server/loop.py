@@ -102,6 +102,7 @@ async def serve_async(
     config = uvicorn_config(app, settings.limits, timeout_graceful_shutdown=settings.drain_seconds)
     server = _Server(config, ready=lambda: _announce(listener, say))
     try:
+        await app.state.service.start()
         with _signals(server, settings, say):
             await server.serve(sockets=[listener])
     finally:

@@ -85,8 +85,6 @@ def template_options(
     return options
 
 
-
-
 def template_tool(tool: Tool) -> dict[str, Any]:
     """A tool as chat templates know it."""
     described = {"description": tool.description} if tool.description else {}

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from fastapi import FastAPI
 from starlette.responses import Response
 
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Backend
+from octavo.server.batch.file_store import FileStore
 from octavo.server.database import Database
 from octavo.server.logprobs import TokenNames
 from octavo.server.parsers import Parsers
@@ -30,15 +32,19 @@ class Service:
     settings: ServerSettings
     names: TokenNames = field(init=False)
     parsers: Parsers = field(init=False)
+    app: FastAPI = field(init=False)
+    """The app that all routes are in, for those that ask others; set when it is made."""
     database: Database = field(init=False)
     """Has the tables of all modules that are imported before the service is made."""
+    files: FileStore = field(init=False)
     fingerprint: str = field(init=False)
     """Changes when the served model does."""
     started: int = field(init=False)
     """Unix time."""
-    _closers: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
     load: int = field(init=False, default=0)
     """Requests being answered."""
+    _starters: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
+    _closers: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.names = TokenNames(self.backend.tokenizer)
@@ -47,15 +53,26 @@ class Service:
         self.fingerprint = "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
         self.started = int(time.time())
         self.database = Database(self.settings.database, METADATA)
+        self.files = FileStore(self.database, self.settings.files_dir, self.settings.limits.stored_bytes)
+
+    def on_start(self, starter: Callable[[], Awaitable[None]]) -> None:
+        """``starter`` is called before the first request of a server that serves for good."""
+        self._starters.append(starter)
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
         """``closer`` is called when no requests are left, while engine and database still work."""
         self._closers.append(closer)
 
+    async def start(self) -> None:
+        """Take up what an earlier process has left; called once, on the event loop that serves."""
+        for starter in self._starters:
+            await starter()
+
     async def close(self) -> None:
         """End what runs beside the requests, and close the database; called once, before the engine is closed."""
         for closer in reversed(self._closers):
             await closer()
+        self.files.close()
         self.database.close()
 
     def job(

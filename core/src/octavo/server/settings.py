@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from octavo.errors import ConfigError
 from octavo.server.database import IN_MEMORY
@@ -30,6 +31,14 @@ class ServerSettings:
     """URL of the SQL database of what is kept for clients, as SQLAlchemy writes it. This one lasts as long as the
     server.
     """
+    files_dir: Path | None = None
+    """Folder of the files that clients upload and that batches bring; belongs to one database. ``None``: a temporary
+    one, which lasts as long as the server.
+    """
+    batch_lines_in_flight: int = 16
+    """Lines of batches that run at the same time, of all batches together."""
+    batch_priority: int = 0
+    """Added to the priority of a batch's lines, where the engine schedules by priority: more is less urgent."""
     responses_max_age: float = 30
     """Days that responses are kept, and conversations since their last change."""
     responses_max_bytes: int = 2**30
@@ -44,8 +53,9 @@ class ServerSettings:
     """Whether a request may bring a chat template of its own."""
 
     def __post_init__(self) -> None:
-        if self.responses_max_bytes < 1:
-            raise ConfigError(f"responses_max_bytes must be at least 1, not {self.responses_max_bytes}")
+        for name in ("responses_max_bytes", "batch_lines_in_flight"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not self.responses_max_age > 0:
             raise ConfigError(
                 f"responses_max_age must be more than 0 days, not {self.responses_max_age} (--responses-max-age)"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from octavo.errors import RequestError, WorkerFailed, WorkerTimeout
 from octavo.text.chat import run_template
+from octavo.text.tokenizer import Tokenizer
 from octavo.text.worker import Worker
 
 _logger = logging.getLogger(__name__)
@@ -64,6 +66,21 @@ class TemplateWorker:
     def close(self) -> None:
         """End the processes."""
         self._worker.close()
+
+
+@contextmanager
+def template_worker(tokenizer: Tokenizer, seconds: float, memory_bytes: int) -> Iterator[None]:
+    """Inside, the tokenizer's templates run in processes of their own; the first is warm. Raises WorkerFailed."""
+    worker = TemplateWorker(seconds=seconds, memory_bytes=memory_bytes)
+    inline = tokenizer.run_template
+    try:
+        if tokenizer.chat_template is not None:
+            worker.warm(tokenizer.chat_template)
+        tokenizer.run_template = worker.run
+        yield
+    finally:
+        tokenizer.run_template = inline
+        worker.close()
 
 
 def _refusal(message: str) -> RequestError:

@@ -88,7 +88,10 @@ def _talker(serve: Any) -> Iterator[tuple[FakeEngine, Any]]:
     engine = FakeEngine()
     engine.tokenizer.template = "has a place for tools"
     settings = ServerSettings(
-        plugged=(TOOLS, THOUGHTS), tool_parser=TOOLS.name, reasoning_parser=THOUGHTS.name, limits=Limits(body_bytes=100_000)
+        plugged=(TOOLS, THOUGHTS),
+        tool_parser=TOOLS.name,
+        reasoning_parser=THOUGHTS.name,
+        limits=Limits(body_bytes=100_000),
     )
     with serve(engine, settings) as served:
         yield engine, served

@@ -1,0 +1,177 @@
+"""The flags of an engine, each declared once, for every command that starts one.
+
+A command takes a group as a parameter, and `with_options` spreads it into the group's flags::
+
+    @with_options
+    def serve(model: Model, shape: ShapeOptions, running: RunningOptions) -> None:
+        config = engine_config(model, shape, running)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, dtype_named, flag
+from octavo.errors import ConfigError
+
+CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Options we do not know reach `plain_words`, which has a better answer for some of them."""
+
+MODEL_HELP = "A folder with config.json and safetensors, a .gguf file, or a hub id."
+
+
+@dataclass(frozen=True)
+class ShapeOptions:
+    """What decides which programs a platform makes for a model."""
+
+    platform: Annotated[str | None, typer.Option(help="Which platform to use; see: octavo platforms.")] = None
+    max_model_len: Annotated[int | None, typer.Option(help="Most tokens of one sequence, prompt and output.")] = None
+    max_num_seqs: Annotated[int | None, typer.Option(help="Most sequences that run at the same time.")] = None
+    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Most new tokens in one step.")] = None
+    block_size: Annotated[int | None, typer.Option(help="Tokens in a block of the KV cache.")] = None
+    dtype: Annotated[str, typer.Option(help=f"Type of the activations: {', '.join(DTYPES)}.")] = "auto"
+    kv_cache_dtype: Annotated[str, typer.Option(help="Type of the KV cache: as --dtype, or int8.")] = "auto"
+    tensor_parallel_size: Annotated[
+        int, typer.Option("--tensor-parallel-size", "-tp", help="Devices that one model spans.")
+    ] = 1
+    threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None
+
+
+@dataclass(frozen=True)
+class RunningOptions:
+    """How an engine runs a model."""
+
+    served_model_name: Annotated[
+        list[str] | None, typer.Option(help="Name in the API, in place of MODEL; may be given several times.")
+    ] = None
+    memory_utilization: Annotated[
+        float | None,
+        typer.Option(
+            "--memory-utilization",
+            "--gpu-memory-utilization",
+            help="Part of the device's memory that weights and cache may take, above 0 to 1.",
+        ),
+    ] = None
+    enable_prefix_caching: Annotated[bool, typer.Option(help="Share the cache of common prompt prefixes.")] = True
+    scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs"
+    artifacts: Annotated[
+        Path | None, typer.Option(help="Folder of compiled artifacts, in place of the user's cache.")
+    ] = None
+    require_artifacts: Annotated[
+        bool, typer.Option("--require-artifacts", help="Refuse to start if anything would have to be compiled first.")
+    ] = False
+    itl_target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS", help="Most milliseconds between two tokens of a stream while prompts are computed beside it."
+        ),
+    ] = None
+    chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = (
+        None
+    )
+    step_timeout: Annotated[
+        float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
+    ] = 300.0
+    seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with every parameter that is an option group in place of the group's flags."""
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    groups: dict[str, Any] = {p.name: p.annotation for p in parameters if is_dataclass(p.annotation)}
+    spread: list[inspect.Parameter] = []
+    for parameter in parameters:
+        if parameter.name in groups:
+            spread += _flags(groups[parameter.name])
+        else:
+            spread.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {name: group(**{f.name: given.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
+        command(**given, **made)
+
+    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]  # what typer reads
+    return run
+
+
+def _flags(group: Any) -> list[inspect.Parameter]:
+    types = get_type_hints(group, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(f.name, kind, default=f.default, annotation=types[f.name]) for f in fields(group)]
+
+
+def engine_config(model: str, shape: ShapeOptions, running: RunningOptions | None = None) -> EngineConfig:
+    """What the flags come to. Raises ConfigError for a value that cannot be."""
+    running = running or RunningOptions()
+    return EngineConfig(
+        model=model,
+        platform=shape.platform,
+        settings=Settings(
+            dtype=dtype_named(shape.dtype, DTYPES, "dtype"),
+            kv_cache_dtype=dtype_named(shape.kv_cache_dtype, KV_DTYPES, "kv_cache_dtype"),
+            block_size=shape.block_size,
+            max_model_len=shape.max_model_len,
+            max_num_seqs=shape.max_num_seqs,
+            max_num_batched_tokens=shape.max_num_batched_tokens,
+            memory_utilization=running.memory_utilization,
+        ),
+        tensor_parallel_size=shape.tensor_parallel_size,
+        enable_prefix_caching=running.enable_prefix_caching,
+        seed=running.seed,
+        scheduling_policy=_policy(running.scheduling_policy),
+        threads=shape.threads,
+        artifacts=running.artifacts,
+        require_artifacts=running.require_artifacts,
+        itl_target_ms=running.itl_target,
+        served_model_names=tuple(running.served_model_name or ()),
+        chat_template=_read_template(running.chat_template),
+        step_timeout=running.step_timeout,
+    )
+
+
+def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:
+    """One line on what an engine was started with."""
+    cache = f"{blocks - 1} blocks of {block_size} tokens"  # one is the null block
+    return f"Running on {platform}: up to {rows} sequences of up to {context} tokens, a KV cache of {cache}"
+
+
+def plain_words(words: list[str], command: str) -> list[str]:
+    """The words that no option took and that are no flags. ConfigError for a flag that is not built, or a mistake.
+
+    An unknown flag may stand before an argument, where typer takes the flag for it.
+    """
+    harmless = {flag(name) for name in ALREADY_SO}
+    unbuilt = {flag(name): instead for name, instead in UNBUILT.items()}
+    words = [word for word in words if word not in harmless]
+    for word in words:
+        name = word.split("=", 1)[0]
+        if name in unbuilt:
+            raise ConfigError(f"{name} is not supported: {unbuilt[name]}")
+        if name.startswith("-"):
+            raise ConfigError(f"there is no option {name}; see: octavo {command} --help")
+    return words
+
+
+def _policy(name: str) -> Literal["fcfs", "priority"]:
+    if name == "fcfs":
+        return "fcfs"
+    if name == "priority":
+        return "priority"
+    raise ConfigError(f"scheduling_policy {name!r} is not known; choose fcfs or priority (--scheduling-policy)")
+
+
+def _read_template(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the chat template {path} cannot be read: {error} (--chat-template)") from error
