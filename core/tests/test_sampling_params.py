@@ -88,6 +88,7 @@ def test_limits_are_inclusive(field: str, value: Any) -> None:
         ("stop", ["a", ""], "must not be empty"), ("stop", "", "must not be empty"),
         ("stop", ["a", 3], "strings, not 3"),
         ("stop", ["x"] * (MAX_STOP_STRINGS + 1), "at most 64 strings, not 65"),
+        ("visible_special_ids", [-1], "has -1, which is no token id"),
         ("stop_token_ids", [4, -1], "has -1, which is no token id"), ("stop_token_ids", ["4"], "has '4'"),
     ],
 )  # fmt: skip
