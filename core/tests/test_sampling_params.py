@@ -89,6 +89,7 @@ def test_limits_are_inclusive(field: str, value: Any) -> None:
         ("stop", ["a", 3], "strings, not 3"),
         ("stop", ["x" * 4097], "at most 4096 characters, not 4097"),
         ("stop", ["x"] * (MAX_STOP_STRINGS + 1), "at most 256 strings, not 257"),
+        ("visible_special_ids", [-1], "has -1, which is no token id"),
         ("stop_token_ids", [4, -1], "has -1, which is no token id"), ("stop_token_ids", ["4"], "has '4'"),
     ],
 )  # fmt: skip

@@ -47,6 +47,31 @@ def test_a_limit_that_cannot_be_is_named() -> None:
         _serve("m", "--limit", "body_bytes=1MiB", "--limit", "n=0")
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--tool-parser", "mine"], r"no tool parser 'mine'; choose auto, none, .*hermes.* \(--tool-parser\)"),
+        (["--tool-call-parser", "mine"], "no tool parser 'mine'"),
+        (
+            ["--reasoning-parser", "mine"],
+            r"no reasoning parser 'mine'; choose auto, none, think.* \(--reasoning-parser\)",
+        ),
+    ],
+)
+def test_a_parser_that_nobody_knows_is_named_before_the_model_is_loaded(
+    words: list[str], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        _serve(*words, str(tmp_path))
+
+
+def test_parsers_are_known_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no config\.json"):
+        _serve(
+            "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "think", str(tmp_path)
+        )
+
+
 def test_one_model_is_served() -> None:
     with pytest.raises(ConfigError, match="serve takes one MODEL; what is 'b'"):
         _serve("a", "b")

@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from octavo.errors import UnknownArchitecture
+from octavo.models.registry import family_for
 from octavo.platform import CONTRACT
 from octavo.platform.discovery import Found, Registry, discover
+from octavo.text.reasoning import reasoning_parser_for
+from octavo.text.tools import tool_parser_for, tool_parser_named
 
 Install = Callable[..., None]
 Source = Callable[..., str]
@@ -188,3 +192,23 @@ def test_a_plugin_may_bring_models_alone(install: Install) -> None:
     registry = discover()
     assert "a family" in registry.families
     assert "families" not in {f.name for f in registry.platforms}
+
+
+def test_a_plugin_may_bring_parsers_which_are_told_from_families_by_their_type(install: Install) -> None:
+    install(
+        "parsers",
+        "from octavo.platform import hookimpl\n"
+        "from octavo.text.reasoning import ReasoningParser\n"
+        "from octavo.text.reasoning.between import between\n"
+        "from octavo.text.tools import GENERIC, ToolParser\n"
+        "MINE = ToolParser('mine', GENERIC.open, claims=lambda template: '<mine>' in template)\n"
+        "THOUGHTS = between('muse', '<muse>', '</muse>')\n"
+        "@hookimpl\n"
+        "def octavo_models():\n    return [MINE, THOUGHTS]\n",
+    )
+    plugged = discover().families
+    tools, thoughts = tool_parser_for("<mine>", plugged), reasoning_parser_for("<muse>", plugged)
+    assert (tools and tools.name, thoughts and thoughts.name) == ("mine", "muse")
+    assert tool_parser_named("mine", plugged) is tools
+    with pytest.raises(UnknownArchitecture, match="Mine"):
+        family_for({"architectures": ["Mine"]}, plugged)

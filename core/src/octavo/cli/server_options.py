@@ -1,4 +1,4 @@
-"""The flags of what answers requests, each declared once, for every command that does; see `octavo.cli.engine_options`."""
+"""The flags of what answers requests, each declared once; see `octavo.cli.engine_options`."""
 
 from __future__ import annotations
 
