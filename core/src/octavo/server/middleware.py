@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.server.deadline import in_time
 from octavo.server.errors import LIMITS, REQUEST_ID, failure_of
-from octavo.server.limits import Limits
 from octavo.server.settings import ServerSettings
 
 access_logger = logging.getLogger("octavo.access")
@@ -54,11 +53,11 @@ class RequestContext:
             await send(message)
 
         try:
-            length = headers.get("content-length", "")
-            if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > limits.body_bytes):
-                raise _too_large(limits.body_bytes)
+            length, most = headers.get("content-length", ""), limits.body_bytes
+            if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > most):
+                raise _too_large(most)
             async with in_time(limits.request_seconds, scope):
-                await self._app(scope, _limited(receive, limits), send_with_id)
+                await self._app(scope, _limited(receive, most, limits.body_seconds), send_with_id)
         except Exception as error:  # noqa: BLE001 - the last resort: the client gets an error object, the log the rest
             failure = failure_of(error, request_id)
             if status == 0:
@@ -89,10 +88,10 @@ def _too_slow(limit: float) -> HTTPException:
     )
 
 
-def _limited(receive: Receive, limits: Limits) -> Receive:
-    """``receive`` that refuses a body that is longer or slower than it may be."""
+def _limited(receive: Receive, most: int, seconds: float) -> Receive:
+    """``receive`` that refuses a body of more bytes, or one that takes longer."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + limits.body_seconds
+    deadline = loop.time() + seconds
     seen = 0
     complete = False
 
@@ -103,12 +102,12 @@ def _limited(receive: Receive, limits: Limits) -> Receive:
         try:
             message = await asyncio.wait_for(receive(), max(0.0, deadline - loop.time()))
         except asyncio.TimeoutError:  # not the builtin in Python 3.10
-            raise _too_slow(limits.body_seconds) from None
+            raise _too_slow(seconds) from None
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if seen > limits.body_bytes:
-                raise _too_large(limits.body_bytes)
+            if seen > most:
+                raise _too_large(most)
         return message
 
     return receive_limited
