@@ -127,7 +127,7 @@ UNBUILT: Mapping[str, str] = {
     "limit_mm_per_prompt": "only text is supported",
     "load_format": "safetensors and GGUF are told apart by themselves",
     "lora_modules": "adapters are not built yet",
-    "max_logprobs": "up to 64 alternatives may be asked for",
+    "max_logprobs": "--limit logprobs=N says how many alternatives may be asked for, up to 64",
     "num_gpu_blocks_override": "the size of the cache follows from --memory-utilization",
     "pipeline_parallel_size": "a model runs on one device",
     "quantization": "weights are served in the format that their checkpoint has",

@@ -70,6 +70,11 @@ def test_a_runaway_template_is_a_400_and_others_are_served_meanwhile(url: str, c
     assert limit in error["message"] and "chat_template" in error["message"]
 
 
+def test_on_loopback_the_api_describes_itself(url: str) -> None:
+    paths = httpx.get(url.removesuffix("/v1") + "/openapi.json", timeout=60).json()["paths"]
+    assert "/v1/chat/completions" in paths
+
+
 def test_a_request_beyond_a_limit_is_a_400(url: str) -> None:
     reply = httpx.post(f"{url}/completions", json={"prompt": "x", "n": 4}, timeout=60)
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "limit_exceeded")

@@ -159,3 +159,16 @@ def test_a_url_that_works_is_shown(host: str, shown: str, open_to_all: bool) -> 
         assert url_of(listener).startswith(f"http://{shown}")
         assert url_of(listener).endswith(f":{listener.getsockname()[1]}/v1")
         assert exposed(listener) is open_to_all
+
+
+def test_there_are_files_enough_for_the_connections_that_are_allowed() -> None:
+    """Many shells allow a process 1024 files."""
+    few = "import resource; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+    few += "resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))\n"
+    script = few + SERVE.format(tests=str(Path(__file__).parent), pause=0.0, host="127.0.0.1", drain=1)
+    script += "print(min(hard, 2048 + 256) <= resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
+        assert "ready at" in first_line(child)
+        child.send_signal(signal.SIGTERM)
+        assert child.stdout is not None
+        assert child.stdout.read().splitlines()[-1] == "True"

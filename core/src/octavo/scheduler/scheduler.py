@@ -7,15 +7,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-from octavo.errors import QueueFull, RequestError
+from octavo.errors import RequestError
 from octavo.kv import KVManager
 from octavo.runner.plan import NewRow, StepPlan, StepResult, TokenLogprobs
+from octavo.scheduler.admission import Admission
 from octavo.scheduler.bounds import Bounds
 from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.events import FinishReason, TokenEvent
 from octavo.scheduler.latency import LatencyRecorder
 from octavo.scheduler.metrics import SchedulerMetrics
-from octavo.scheduler.pace import AdmissionPace
 from octavo.scheduler.queue import WaitingQueue
 from octavo.scheduler.request import Request, Status, row_ids
 from octavo.scheduler.step_time import StepShape, StepTimes, shape_of
@@ -81,7 +81,7 @@ class Scheduler:
         self._arrivals = 0
         self._preemptions = 0
         self._inter_token = LatencyRecorder()
-        self._pace = AdmissionPace()
+        self._admission = Admission(config.max_waiting, config.max_waiting_tokens)
         self._token_budget = self.bounds.tokens  # of the last step
         self._ended = False  # _running holds rows that are FINISHED
         self._prefill_next = True  # whose turn it is where prompts and decodes exclude each other
@@ -103,7 +103,7 @@ class Scheduler:
         if not self._row_ids.isdisjoint(ids):
             raise RequestError(f"request id {request.id!r} is in use by an unfinished request", param="request_id")
         self.bounds.check(request)
-        self._check_queue(request)
+        self._admission.check(self._waiting, request)
         request.max_length = min(request.max_length, self.bounds.context)
         request.key = (request.priority, self._arrivals, 0)
         request.kv = self.kv.sequence(request.id, request.namespace)
@@ -111,20 +111,6 @@ class Scheduler:
         self._row_ids.update(ids)
         self._families[request.id] = [request]
         self._waiting.push(request)
-
-    def _check_queue(self, request: Request) -> None:
-        waiting, most, most_tokens = self._waiting, self.config.max_waiting, self.config.max_waiting_tokens
-        if most is not None and len(waiting) >= most:
-            raise QueueFull(
-                f"{len(waiting)} requests wait already, and at most {most} may; try later",
-                retry_after=self._pace.until_half_of(len(waiting)),
-            )
-        if most_tokens is not None and waiting and waiting.tokens + request.prompt_length > most_tokens:
-            raise QueueFull(
-                f"{waiting.tokens} tokens wait already; with the {request.prompt_length} of this request they would "
-                f"be more than {most_tokens}; try later",
-                retry_after=self._pace.until_half_of(len(waiting)),
-            )
 
     def abort(self, request_id: str, index: int | None = None) -> bool:
         """End a request, or only its choice ``index``, without an event; its blocks are free at once.
@@ -316,7 +302,7 @@ class Scheduler:
             row.status = RUNNING
             if not row.preempted:
                 row.cached_tokens = cached
-                self._pace.admitted()
+                self._admission.admitted()
             insort(self._running, row, key=_key)
             self._seats += row.seats
             self._unseen.append(row)
@@ -421,7 +407,7 @@ class Scheduler:
             if row.constraint is not None or token in row.stops or len(row.tokens) >= row.max_length:
                 self._conclude(row, event)
         self._inter_token.add(before, now)
-        self._pace.tick(now)
+        self._admission.tick(now)
         if self._ended:
             self._settle()
         return events

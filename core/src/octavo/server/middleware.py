@@ -53,8 +53,7 @@ class RequestContext:
             await send(message)
 
         try:
-            length = headers.get("content-length", "")
-            most = limits.body_bytes_of(scope["path"])
+            length, most = headers.get("content-length", ""), limits.body_bytes_of(scope["path"])
             if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > most):
                 raise _too_large(most)
             async with in_time(limits.request_seconds, scope):
@@ -90,7 +89,7 @@ def _too_slow(limit: float) -> HTTPException:
 
 
 def _limited(receive: Receive, most: int, seconds: float) -> Receive:
-    """``receive`` that refuses a body that is longer or slower than it may be."""
+    """``receive`` that refuses a body of more bytes, or one that takes longer."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     seen = 0

@@ -10,6 +10,7 @@ import asyncio
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from octavo.server.errors import Failure
@@ -130,11 +131,11 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._answering() and self.cycle.response_started:
             self.transport.abort()
             return
-        body = failure.response()
-        phrase = HTTPStatus(failure.status).phrase
-        head = [f"HTTP/1.1 {failure.status} {phrase}".encode(), b"connection: close"]
-        head += [name + b": " + value for name, value in body.raw_headers]
-        self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + bytes(body.body))
+        body = msgspec.json.encode(failure.body())
+        headers = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
+        head = [f"HTTP/1.1 {failure.status} {HTTPStatus(failure.status).phrase}"]
+        head += [f"{name}: {value}" for name, value in {**headers, **failure.headers}.items()]
+        self.transport.write("\r\n".join([*head, "", ""]).encode("latin-1") + body)
         self.transport.close()
 
     # -- a client that does not read ---------------------------------------------------------------

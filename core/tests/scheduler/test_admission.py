@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.scheduler.pace import AdmissionPace
+from octavo.scheduler.admission import Admission
 
 
-def paced(seconds: float, *, each: int = 1) -> AdmissionPace:
-    pace = AdmissionPace()
+def paced(seconds: float, *, each: int = 1) -> Admission:
+    pace = Admission()
     for step in range(20):
         for _ in range(each):
             pace.admitted()
@@ -31,7 +31,7 @@ def test_steps_that_admit_nobody_count_as_waiting() -> None:
 
 
 def test_the_wait_is_between_a_second_and_a_minute() -> None:
-    assert AdmissionPace().until_half_of(1000) == 1
+    assert Admission().until_half_of(1000) == 1
     assert paced(0.001).until_half_of(10) == 1
     assert paced(30).until_half_of(1000) == 60
 
