@@ -20,7 +20,7 @@ from octavo._version import version
 if TYPE_CHECKING:
     from octavo.config import EngineConfig, Settings
     from octavo.engine import LLM, AsyncLLM, CompletionOutput, Logprob, RequestOutput
-    from octavo.sampling import SamplingParams
+    from octavo.sampling import SamplingParams, StructuredOutput
 
 __version__ = version()
 
@@ -33,11 +33,12 @@ _HOMES = {
     "RequestOutput": "octavo.engine",
     "SamplingParams": "octavo.sampling",
     "Settings": "octavo.config",
+    "StructuredOutput": "octavo.sampling",
 }
 
 __all__ = [
     "LLM", "AsyncLLM", "CompletionOutput", "EngineConfig", "Logprob", "RequestOutput", "SamplingParams", "Settings",
-    "__version__",
+    "StructuredOutput", "__version__",
 ]  # fmt: skip
 
 

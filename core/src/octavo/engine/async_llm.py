@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -62,6 +63,8 @@ class AsyncLLM:
     @classmethod
     def from_started(cls, started: Started, step_timeout: float = 0.0) -> AsyncLLM:
         """Over an engine that `octavo.engine.startup.start` made; see `InProcessClient` for ``step_timeout``."""
+        # Now, when nobody is served yet, and not with the first request for structured output, when others are.
+        threading.Thread(target=started.forms.load, name="octavo-forms", daemon=True).start()
         return cls(
             InProcessClient(started.core, step_timeout),
             started.tokenizer,

@@ -21,6 +21,10 @@ class Forms:
         """Whether `prepare` has nothing to compile, which takes milliseconds to seconds."""
         return params.structured is None or self._grammars.known(params.structured)
 
+    def load(self) -> None:
+        """What need be done once, and keeps the interpreter: see `Grammars.load`."""
+        self._grammars.load()
+
     def prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
         """The parameters with token ids for ``bad_words``, and what ``structured`` was compiled to.
 

@@ -11,7 +11,7 @@ from typing import Literal
 from octavo.errors import PlatformError
 
 CONTRACT: Mapping[str, str] = MappingProxyType({
-    "platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.1", "bench": "1.0",
+    "platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0", "bench": "1.0",
     "faults": "1.0",
 })  # fmt: skip
 """Version of each facet of the contract, MAJOR.MINOR. A minor only adds; see `refuse_contract`."""

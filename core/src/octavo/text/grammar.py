@@ -6,6 +6,7 @@ the same short time. Compiled forms are kept for the next request that asks for 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
@@ -116,6 +117,17 @@ class Grammars:
             self._keep(key, outcome)
             waiting.set_result(outcome)
         return _state(waiting.result(), asked)
+
+    def load(self) -> None:
+        """Bring the vocabulary into llguidance's form, which holds the interpreter lock for a tenth of a second to two.
+
+        Else the first `start` does it, and whatever else the process serves waits.
+        """
+        with (
+            contextlib.suppress(RequestError),
+            self._loading,
+        ):  # a vocabulary that is refused is so when it is asked for
+            _ = self._ll_tokenizer
 
     def close(self) -> None:
         """End the process that forms are tried in."""

@@ -53,7 +53,7 @@ def check(payload: bytes) -> bytes:
     question = msgspec.msgpack.decode(payload, type=Question)
     if question.tokens is not None:
         _Kept.vocabulary = Vocabulary(tuple(question.tokens), tuple(question.special), tuple(question.ends))
-        _Kept.tokenizer = ll_tokenizer(_Kept.vocabulary)
+        _Kept.tokenizer = ll_tokenizer(_Kept.vocabulary, fast=False)
         _Kept.digest = question.vocabulary
     if question.vocabulary != _Kept.digest:
         return msgspec.msgpack.encode(Answer())

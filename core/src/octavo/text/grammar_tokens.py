@@ -12,6 +12,13 @@ from octavo.errors import RequestError
 from octavo.text.pieces import Spelling
 from octavo.text.tokenizer import Tokenizer
 
+_SLICES = (
+    r"[\x20\x0A\x0D\x09]+",
+    *(rf'[^"\\\x00-\x1F\x7F]{{1,{most}}}' for most in (4, 8, 12, 20, 30)),
+    r'[^"\\\x00-\x1F\x7F]+',
+)
+"""Sets of tokens that a mask takes as a whole where its form lets them all come: spaces, and what a JSON string may
+have, by length. Of lengths there are more than in llguidance's own, for strings with a maximal one."""
 _MARK = "\x02"
 """Stands before a text that some tokenizers would give a space at its beginning."""
 
@@ -60,14 +67,19 @@ def vocabulary_of(tokenizer: Tokenizer, vocab_size: int, ends: frozenset[int]) -
     return Vocabulary(tuple(tokens), tuple(special), tuple(closing))
 
 
-def ll_tokenizer(vocabulary: Vocabulary, encode: Callable[[str], Sequence[int]] | None = None) -> LLTokenizer:
-    """llguidance's own form of a vocabulary; takes about a second for one of 256 thousand tokens.
+def ll_tokenizer(
+    vocabulary: Vocabulary, encode: Callable[[str], Sequence[int]] | None = None, *, fast: bool = True
+) -> LLTokenizer:
+    """llguidance's own form of a vocabulary; takes seconds for one of 256 thousand tokens, ``fast`` masks half of it.
 
     Text that a form leaves no choice about is cut into tokens by ``encode``, as the model has learnt to write it;
     without, by the longest tokens.
     """
     return LLTokenizer(
-        TokenizerWrapper(_Cutter(vocabulary, encode)), n_vocab=len(vocabulary.tokens), eos_token=list(vocabulary.ends)
+        TokenizerWrapper(_Cutter(vocabulary, encode)),
+        n_vocab=len(vocabulary.tokens),
+        eos_token=list(vocabulary.ends),
+        slices=list(_SLICES) if fast else [],
     )
 
 

@@ -28,7 +28,7 @@ from octavo_cpu.lower import BF16, INT8, NONE, feed_kind
 from octavo_cpu.threads import choose_threads
 from octavo_cpu.weights import TARGET
 
-CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.1", "bench": "1.0"}
+CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0", "bench": "1.0"}
 
 CAPABILITIES = Capabilities(
     ops=frozenset(

@@ -266,8 +266,8 @@ class KernelSet:
         given, wrong = batch_arrays(batch), np.full(1, 2, np.uint8)
         with _unchanged(logits, *given):
             self._run(
-                "sample", threads, logits, *logits.shape, draws, len(batch.bias[0]), max(most, 0), len(given[-2]), *given,
-                tokens, failed, *scores, wrong,
+                "sample", threads, logits, *logits.shape, draws, len(batch.bias[0]), max(most, 0), len(given[-2]),
+                *given, tokens, failed, *scores, wrong,
             )  # fmt: skip
         if wrong[0]:
             raise IndexError(self.name)
