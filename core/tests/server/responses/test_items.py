@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octavo.errors import RequestError
 from octavo.server.responses.items import FunctionCall, Message, Reasoning, decode_item, encode_item, sealed, unsealed
 from octavo.server.responses.messages import chat_messages, check_calls, continued, cuts
-from octavo.server.responses.read_items import read_items
+from octavo.server.responses.read_items import Reference, read_items
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "2"}
+_KEYS = ["type", "role", "content", "id", "call_id", "name", "arguments", "output", "summary", "text", "status"]
 TEXT = {"type": "input_text", "text": "x"}
 
 
@@ -156,3 +160,17 @@ def test_a_conversation_is_cut_before_its_user_s_messages() -> None:
     )
     assert cuts(items) == [0, 1, 4]
     assert cuts(items[:1]) == [0]
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["message", "user", "reasoning"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(_KEYS) | st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(_KEYS), _JSON)) | _JSON)
+def test_no_input_breaks_the_reader(value) -> None:
+    with contextlib.suppress(RequestError):
+        items = read_items(value)
+        assert all(isinstance(item, Reference) or decode_item(encode_item(item)) == item for item in items)

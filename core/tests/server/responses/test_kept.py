@@ -170,3 +170,12 @@ def test_truncation_leaves_room_for_the_output(client: openai.OpenAI, engine: Fa
     client.responses.create(model="fake", input=turns, truncation="auto", max_output_tokens=49)
     client.responses.create(model="fake", input=turns, truncation="auto", max_output_tokens=4000)
     assert [seen.text.count("x") for seen in engine.seen] == [20, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["%00", "a%00b", "x" * 5000, "%F0%9F%98%80", "..%2Fx", "%ED%A0%80", "'%20or%201=1"])
+def test_any_name_is_simply_not_found(served, name: str) -> None:
+    made = served.request("POST", "/v1/conversations", {}).json["id"]
+    for path in (f"responses/{name}", f"conversations/{name}", f"conversations/{made}/items/{name}"):
+        reply = served.request("GET", f"/v1/{path}")
+        assert (reply.status, reply.error["type"]) == (404, "invalid_request_error"), path
+    assert served.request("GET", f"/v1/conversations/{made}/items?after={name}").status == 400

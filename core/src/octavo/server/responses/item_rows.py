@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from octavo.errors import RequestError
 from octavo.server.responses.items import Item, decode_item, encode_item
-from octavo.server.responses.tables import ITEMS, held
+from octavo.server.responses.tables import ITEMS, held, named
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def page(
         where.append(ITEMS.c.output.is_(False))
     rising = which.order == "asc"
     if which.after is not None:
-        at = connection.scalar(sql.select(ITEMS.c.position).where(*where, ITEMS.c.id == which.after))
+        at = connection.scalar(sql.select(ITEMS.c.position).where(*where, named(ITEMS.c.id, which.after)))
         if at is None:
             raise RequestError(f"'after' is {which.after!r}, which is not in the list.", param="after")
         where.append(ITEMS.c.position > at if rising else ITEMS.c.position < at)
@@ -71,7 +71,7 @@ def page(
 
 def find(connection: Connection, owner: str, id: str) -> Item | None:
     """The owner's item of this id, wherever it is held: copies are the same."""
-    data = connection.scalar(sql.select(ITEMS.c.item).where(ITEMS.c.owner == owner, ITEMS.c.id == id).limit(1))
+    data = connection.scalar(sql.select(ITEMS.c.item).where(ITEMS.c.owner == owner, named(ITEMS.c.id, id)).limit(1))
     return None if data is None else decode_item(data)
 
 
@@ -82,13 +82,13 @@ def delete(connection: Connection, owner: str, holder: str) -> None:
 
 def find_in(connection: Connection, owner: str, holder: str, id: str) -> Item | None:
     """The item of this id that a response or conversation holds."""
-    data = connection.scalar(sql.select(ITEMS.c.item).where(held(owner, holder), ITEMS.c.id == id))
+    data = connection.scalar(sql.select(ITEMS.c.item).where(held(owner, holder), named(ITEMS.c.id, id)))
     return None if data is None else decode_item(data)
 
 
 def delete_in(connection: Connection, owner: str, holder: str, id: str) -> int | None:
     """Delete one item; its size, or None if it is not there."""
-    where = (held(owner, holder), ITEMS.c.id == id)
+    where = (held(owner, holder), named(ITEMS.c.id, id))
     data = connection.scalar(sql.select(ITEMS.c.item).where(*where))
     if data is None:
         return None

@@ -9,7 +9,8 @@ from octavo.server.tables import METADATA
 
 _BYTES = LargeBinary(2**30)  # the databases that have several sizes of it choose by this
 _OWNER = String(64)
-_ID = String(200)
+_LONGEST = 200
+_ID = String(_LONGEST)
 
 RESPONSES = Table(
     "responses",
@@ -52,11 +53,16 @@ ITEMS = Table(
 )
 
 
+def named(column: Column[str], name: str) -> sql.ColumnElement[bool]:
+    """Whether the column has this name. What no name is made of is asked of no database: some fail on it."""
+    return column == name if name.isprintable() and len(name) <= _LONGEST else sql.false()
+
+
 def belongs(table: Table, owner: str, id: str) -> sql.ColumnElement[bool]:
     """The row of this owner and id."""
-    return sql.and_(table.c.owner == owner, table.c.id == id)
+    return sql.and_(table.c.owner == owner, named(table.c.id, id))
 
 
 def held(owner: str, holder: str) -> sql.ColumnElement[bool]:
     """The items of one response or conversation."""
-    return sql.and_(ITEMS.c.owner == owner, ITEMS.c.holder == holder)
+    return sql.and_(ITEMS.c.owner == owner, named(ITEMS.c.holder, holder))
