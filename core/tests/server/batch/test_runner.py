@@ -143,7 +143,7 @@ async def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
     bench.engine.fail_at, bench.engine.error = 0, QueueFull("full")
     runner, journal = bench.runner()
     running = asyncio.create_task(runner.run())
-    await _until(lambda: len(bench.engine.seen) >= 2)
+    await _until(lambda: len(bench.engine.ended) == 2)
     bench.engine.fail_at = None
     assert await running
     journal.close()
