@@ -77,7 +77,7 @@ def test_the_engine_never_holds_more_than_it_may_and_no_more_are_made_than_that(
             yield one
 
     def states() -> int:
-        return sum(isinstance(thing, RequestState) for thing in gc.get_objects())
+        return sum(type(thing) is RequestState for thing in gc.get_objects())
 
     before = states()
     for _ in _waves(tiny).run(source(), ahead=AHEAD):

@@ -96,7 +96,7 @@ async def test_of_a_long_file_only_the_lines_at_hand_are_held(tmp_path: Path) ->
         nonlocal most, ended
         ended += 1
         if ended % 100 == 0:
-            most = max(most, sum(isinstance(thing, Line) for thing in gc.get_objects()))
+            most = max(most, sum(type(thing) is Line for thing in gc.get_objects()))
 
     runner, journal = bench.runner(changed=count)
     assert await runner.run()
@@ -143,7 +143,7 @@ async def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
     bench.engine.fail_at, bench.engine.error = 0, QueueFull("full")
     runner, journal = bench.runner()
     running = asyncio.create_task(runner.run())
-    await _until(lambda: len(bench.engine.seen) >= 2)
+    await _until(lambda: len(bench.engine.ended) == 2)
     bench.engine.fail_at = None
     assert await running
     journal.close()
