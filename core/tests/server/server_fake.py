@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,6 +77,7 @@ class FakeOutput:
     outputs: tuple[FakeChoice, ...]
     cached_tokens: int = 0
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    left_engine: float | None = None
 
 
 @dataclass
@@ -113,6 +115,8 @@ class FakeEngine:
     silent: frozenset[int] = frozenset()
     """Positions whose text comes with the next token, as when a character is incomplete."""
     cached: int = 0
+    left_engine: float | None = None
+    """When it claims to have let go of each item; None for the truth."""
     dead: Exception | None = None
 
     seen: list[Seen] = field(default_factory=list)
@@ -180,7 +184,8 @@ class FakeEngine:
                 entries = None if params.logprobs is None else (self._entry(token, k, params.logprobs),)
                 finish = self.bad_finish or (reason if last else None)
                 choices.append(FakeChoice(j, text, (token,), entries, finish))
-            yield FakeOutput(tuple(choices), self.cached, scored)
+            left = time.monotonic() if self.left_engine is None else self.left_engine
+            yield FakeOutput(tuple(choices), self.cached, scored, left)
             scored = None
 
     @staticmethod

@@ -61,6 +61,13 @@ def serve(
             metavar="MS", help="Most milliseconds between two tokens of a stream while prompts are computed beside it."
         ),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of this machine by which a proxy on it, or a browser, calls; may be given several times."
+        ),
+    ] = None,
+    ui: Annotated[bool, typer.Option(help="The page at / to talk to the model.")] = True,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
@@ -99,9 +106,11 @@ def serve(
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
+    from octavo.server import ServerSettings
     from octavo.server.loop import listen
     from octavo.server.loop import serve as serve_llm
 
+    settings = ServerSettings(ui=ui, allowed_hosts=tuple(allowed_host or ()))
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once
     try:
         with startup_progress() as progress:
@@ -120,7 +129,7 @@ def serve(
     )
     for decision in started.plan.decisions:
         typer.echo(f"  {decision}")
-    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener)
+    serve_llm(AsyncLLM.from_started(started, config.step_timeout), listener=listener, settings=settings)
 
 
 def describe(platform: str, context: int, rows: int, blocks: int, block_size: int) -> str:

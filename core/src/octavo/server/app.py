@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from octavo.server import chat, completions, health, models
+from octavo.server import chat, completions, health, models, page, timing
 from octavo.server.backend import Backend
 from octavo.server.errors import install_handlers
+from octavo.server.hosts import HostGuard
 from octavo.server.middleware import RequestContext
 from octavo.server.service import Service
 from octavo.server.settings import ServerSettings
@@ -20,6 +21,12 @@ def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
     app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
     for module in (chat, completions, models, health):
         app.include_router(module.routes(service))
+    if settings.ui:
+        app.include_router(page.routes())
+    timer = timing.Timing()
+    app.include_router(timing.routes(timer))
     install_handlers(app)
+    app.add_middleware(timing.TimedStreams, timing=timer)
+    app.add_middleware(HostGuard, allowed=settings.allowed_hosts)
     app.add_middleware(RequestContext, settings=settings)
     return app

@@ -23,6 +23,10 @@ class ServerSettings:
     """One line per request on the logger ``octavo.access``."""
     quiet_paths: frozenset[str] = frozenset({"/health"})
     """Paths that probes call every few seconds; they stay out of the access log."""
+    ui: bool = True
+    """Whether there is a page to talk to the model at ``/``."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Public names that clients on this machine may call the server by; see `octavo.server.hosts`."""
     drain_seconds: int = 30
     """How long running requests may go on after SIGTERM."""
 
