@@ -62,7 +62,10 @@ def chat(
 
 def _terminal_reader(console: Console) -> ReadLine:
     with suppress(ImportError):  # Python may be built without it
-        import readline  # noqa: F401 - gives the prompt line editing and history
+        import readline  # gives the prompt line editing and history
+
+        if "libedit" not in (readline.__doc__ or ""):
+            readline.parse_and_bind("set enable-bracketed-paste on")  # what is pasted is one message, lines and all
     if not console.is_terminal:
         return input
     # The editor must know the prompt, and which of it takes no room, or it paints over it.
