@@ -113,9 +113,10 @@ class Bounds:
                 param="n",
             )
         if prompt + min(1, request.branches) > self.context:
+            # Agents that shorten a conversation and try again know this by the words of the OpenAI API.
             raise ContextLengthExceeded(
-                f"the prompt has {prompt} tokens and the context is {self.context} tokens long, which leaves no room "
-                "for a new one; shorten the prompt or raise --max-model-len",
+                f"this model's maximum context length is {self.context} tokens and the prompt has {prompt}, which "
+                "leaves no room for a new one; shorten the prompt or raise --max-model-len",
                 param="prompt",
             )
         # The last token of a sequence is sampled and never computed: it takes no slot.
