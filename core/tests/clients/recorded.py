@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -54,3 +54,14 @@ def check(what: str, right: bool) -> None:
     say(f"{'ok ' if right else 'NO '} {what}")
     if not right:
         raise SystemExit(1)
+
+
+def check_refused(kind: type[Exception], ask: Callable[[], object]) -> None:
+    """Check that asking raises this kind of exception."""
+    try:
+        ask()
+    except kind as error:
+        said = " ".join(str(error).split())
+        check(f"{type(error).__name__}: {said[:110]}", True)
+    else:
+        check(f"{kind.__name__} was not raised", False)
