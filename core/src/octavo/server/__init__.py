@@ -6,6 +6,8 @@
     params.py     request -> SamplingParams                prompts.py     request -> token ids
     streams.py    engine streams, merged and cancellable   sse.py         server-sent events
     chat.py  completions.py  models.py  health.py          the routes
+    page.py + page.html      a page to talk to the model   timing.py    what the server adds to a token
+    hosts.py                 the names it answers to
     app.py        all of it in one FastAPI app             loop.py        one process that serves it
 
 The engine is seen only through the protocol in ``backend.py``, so every route is tested with a fake.
