@@ -7,8 +7,8 @@ work in between. It is measured always, and told at ``GET /octavo/timing``, wher
 
 from __future__ import annotations
 
-import math
 import time
+from bisect import bisect_left
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -25,7 +25,8 @@ STEP = 10 ** (1 / 20)
 """Each bucket ends at this times the end of the one before: percentiles are told to within 12 %."""
 BUCKETS = 141
 """The last ends at 100 s and holds whatever took longer, too."""
-_LOG_STEP = math.log(STEP)
+_ENDS = [FLOOR * STEP**i for i in range(BUCKETS)]
+_INNER_ENDS = _ENDS[:-1]
 
 
 class TimingReport(Struct):
@@ -45,12 +46,11 @@ class Timing:
 
     def add(self, seconds: float) -> None:
         """One more write, this long after the engine had its token."""
-        bucket = 0 if seconds <= FLOOR else math.ceil(math.log(seconds / FLOOR) / _LOG_STEP - 1e-9)
-        self.counts[min(bucket, BUCKETS - 1)] += 1
+        self.counts[bisect_left(_INNER_ENDS, seconds)] += 1
 
     def report(self) -> TimingReport:
         """The state as of now."""
-        return TimingReport([FLOOR * STEP**i for i in range(BUCKETS)], list(self.counts))
+        return TimingReport(_ENDS, list(self.counts))
 
 
 @dataclass
@@ -88,20 +88,21 @@ class TimedStreams:
             await self._app(scope, receive, send)
             return
         waiting = _Waiting()
+        add = self._timing.add
         streaming = False
 
         async def send_timed(message: Message) -> None:
             nonlocal streaming
-            if message["type"] == "http.response.start":
+            await send(message)
+            if streaming:
+                if waiting.since is not None and message.get("body"):
+                    add(time.monotonic() - waiting.since)
+                    waiting.since = None
+            elif message["type"] == "http.response.start":
                 streaming = any(
                     name == b"content-type" and value.startswith(b"text/event-stream")
                     for name, value in message["headers"]
                 )
-            since = waiting.since
-            await send(message)
-            if streaming and since is not None and message.get("body"):
-                waiting.since = None
-                self._timing.add(time.monotonic() - since)
 
         token = _waiting.set(waiting)
         try:
