@@ -55,6 +55,17 @@ async def test_a_name_may_be_allowed_and_other_interfaces_answer_to_any() -> Non
     assert await _status(app, "10.0.0.1", "other.example") == 200
 
 
+@pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "text/plain"])
+def test_a_page_of_another_site_cannot_send_forms(served, kind: str) -> None:
+    def send(site: str) -> int:
+        headers = {"content-type": kind, "sec-fetch-site": site}
+        return served.request("POST", "/v1/chat/completions", b"{}", headers).status
+
+    assert send("cross-site") == 403
+    assert send("same-origin") == 415
+    assert served.request("GET", "/", headers={"sec-fetch-site": "cross-site"}).status == 200, "a link may lead here"
+
+
 def test_names_are_read_as_browsers_write_them() -> None:
     assert [name_of(h) for h in ("A.b:1", "[::1]:1", "[fe80::1]", "a.", "")] == ["a.b", "::1", "fe80::1", "a", ""]
     assert harmless("10.1.2.3") and harmless("") and not harmless("10.1.2.3.nip.example")

@@ -1,7 +1,10 @@
-"""Which names the server answers to on this machine.
+"""What web pages elsewhere may not do to a server through their reader's browser.
 
-A web page may lead the reader's browser to a server on the same machine under the page's own name, by changing what the
-name stands for (DNS rebinding), and would then pass for one of the server's own. Its requests still carry that name.
+A page may lead the browser to a server on the same machine under the page's own name, by changing what the name stands
+for (DNS rebinding), and would then pass for one of the server's own. Its requests still carry that name.
+
+A page may also send forms across origins. The browser asks first before it sends JSON, and no answer of ours allows it;
+for forms, as files are uploaded in, it does not ask. It says where they come from.
 """
 
 from __future__ import annotations
@@ -9,15 +12,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _OURS = (".localhost", ".local", ".internal")
 """Nobody can register a name under these, nor one without a dot."""
 
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
 
 class HostGuard:
-    """Plain ASGI: 403 for a public name that nobody allowed, on connections that came in over loopback."""
+    """Plain ASGI: 403 for a public name that nobody allowed, on connections that came in over loopback, and for what a
+    page of another site sends without having asked.
+    """
 
     def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
         self._app = app
@@ -25,13 +33,17 @@ class HostGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI request."""
-        if scope["type"] == "http" and is_loopback((scope.get("server") or ("",))[0]):
-            host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
-            name = name_of(host)
-            if not (harmless(name) or name in self._allowed):
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            name = name_of(headers.get("host", ""))
+            local = is_loopback((scope.get("server") or ("",))[0])
+            if local and not (harmless(name) or name in self._allowed):
                 raise HTTPException(
                     403, f"This server does not answer to the name {name!r}; --allowed-host {name} makes it."
                 )
+            asked = scope["method"] in _SAFE or headers.get("content-type", "").startswith("application/json")
+            if headers.get("sec-fetch-site") == "cross-site" and not asked:
+                raise HTTPException(403, "A web page of another site may not send forms to this server.")
         await self._app(scope, receive, send)
 
 
