@@ -35,7 +35,7 @@ def test_an_empty_prompt_is_refused() -> None:
 
 
 def test_a_prompt_that_leaves_no_room_for_a_token_is_refused_with_both_numbers() -> None:
-    with pytest.raises(ContextLengthExceeded, match="64 tokens and the context is 64") as caught:
+    with pytest.raises(ContextLengthExceeded, match="context length is 64 tokens and the prompt has 64") as caught:
         scheduler().add(ask(64))
     assert (caught.value.param, caught.value.code) == ("prompt", "context_length_exceeded")
     scheduler().add(ask(63))
@@ -45,7 +45,7 @@ def test_a_prompt_that_leaves_no_room_for_a_token_is_refused_with_both_numbers()
 
 
 def test_a_platform_may_shorten_the_context() -> None:
-    with pytest.raises(ContextLengthExceeded, match="context is 32"):
+    with pytest.raises(ContextLengthExceeded, match="context length is 32"):
         scheduler(limits=Limits(max_context=32)).add(ask(32))
 
 

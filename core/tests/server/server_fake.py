@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,6 +99,7 @@ class FakeOutput:
     outputs: tuple[FakeChoice, ...]
     cached_tokens: int = 0
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    left_engine: float | None = None
 
 
 @dataclass
@@ -139,6 +141,8 @@ class FakeEngine:
     slants: tuple[float, ...] = ()
     """Added to the logprobs of choice 0, 1, …"""
     cached: int = 0
+    left_engine: float | None = None
+    """When it claims to have let go of each item; None for the truth."""
     dead: Exception | None = None
 
     seen: list[Seen] = field(default_factory=list)
@@ -208,7 +212,8 @@ class FakeEngine:
                 finish = self.bad_finish or (reason if last else None)
                 stop = self.stop_reason if finish == "stop" else None
                 choices.append(FakeChoice(j, text, (token,), entries, finish, stop))
-            yield FakeOutput(tuple(choices), self.cached, scored)
+            left = time.monotonic() if self.left_engine is None else self.left_engine
+            yield FakeOutput(tuple(choices), self.cached, scored, left)
             scored = None
 
     @staticmethod

@@ -9,15 +9,18 @@ import re
 import select
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from rich.console import Console
 from server_fake import BANG, HELLO, WOR, FakeEngine
 
-from octavo.cli.chat import chat
+from octavo.cli.chat import chat, read_message
 from octavo.cli.chat_client import ChatClient
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, RequestError
 from octavo.server.loop import listen
 
 
@@ -25,7 +28,7 @@ def talk(url: str, *lines: str | Callable[[], str], **options) -> str:
     """What the screen shows after these lines."""
     left = list(lines)
 
-    def read_line() -> str:
+    def read_line(prompt: str) -> str:
         if not left:
             raise EOFError
         line = left.pop(0)
@@ -52,7 +55,7 @@ def test_reset_forgets_all_but_the_system_message(served, engine: FakeEngine) ->
 
 def test_exit_leaves_and_other_commands_help(served, engine: FakeEngine) -> None:
     shown = talk(served.url, "", "   ", "/what", "/exit", "never sent")
-    assert shown.count("Ctrl-C stops an answer") == 2
+    assert shown.count("Ctrl-C stops an answer") == 2, "at the start, and in the help"
     assert not engine.seen
 
 
@@ -158,3 +161,174 @@ def test_in_a_terminal_control_c_stops_the_answer_and_the_generation(served, eng
         os.close(ours)
     assert engine.seen[1].text.startswith("user:hello there|assistant:Hello wor wor")
     assert engine.seen[1].text.endswith("|user:again|assistant:")
+
+
+# ---- Commands
+
+
+def test_the_system_message_is_set_shown_and_taken_away(served, engine: FakeEngine) -> None:
+    shown = talk(served.url, "/system", "/system Be brief.", "one", "/system", "/reset", "/system -", "two")
+    assert "There is no system message.\n" in shown
+    assert shown.count("System message: Be brief.\n") == 2
+    assert engine.seen[0].text == "system:Be brief.|user:one|assistant:"
+    assert engine.seen[1].text == "user:two|assistant:"
+
+
+def test_the_model_is_switched_within_a_conversation(served, engine: FakeEngine) -> None:
+    shown = talk(served.url, "/model", "/model none", "one", "/model org/fake-model", "two")
+    assert "Talking to fake. Others: org/fake-model.\n" in shown
+    assert "none is not served here; the models are fake, org/fake-model\n" in shown
+    assert "Talking to org/fake-model. Others: fake.\n" in shown
+    assert engine.seen[1].text == "user:one|assistant:Hello, world!|user:two|assistant:"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["one"], "one"),
+        (["  one  "], "one"),
+        (["one\\", "two\\", "three"], "one\ntwo\nthree"),
+        (['"""', "one", "", "  two", '"""'], "one\n\n  two"),
+        (['"""one', 'two"""'], "one\ntwo"),
+        (['"""one"""'], "one"),
+        (["one\ntwo"], "one\ntwo"),  # as a paste brings it
+    ],
+)
+def test_a_message_may_have_many_lines(lines: list[str], message: str) -> None:
+    left = list(lines)
+    assert read_message(lambda prompt: left.pop(0)) == message
+    assert not left
+
+
+# ---- Other people's servers
+
+
+@contextmanager
+def other_server(*answers: tuple[int, str, str]) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """Gives these answers (status, content type, body) in turn, and keeps what it was asked."""
+    left = list(answers)
+    asked: list[tuple[str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.rfile.read(int(self.headers.get("content-length", 0)))))
+            status, kind, body = left.pop(0)
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body.encode())))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_POST = do_GET  # noqa: N815 - the name is the library's
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+STREAM = "text/event-stream"
+SAID = 'data: {"choices": [{"delta": {"content": "Good"}}]}\n\ndata: {"choices": [{"delta": {"content": " day"}}]}\n\n'
+END = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
+
+
+def test_a_server_that_tells_no_usage_has_its_pieces_counted() -> None:
+    with other_server((200, STREAM, SAID + END + "data: [DONE]\n\n")) as (url, asked):
+        shown = talk(url, "one", model="m")
+    assert "Good day\n2 pieces, first after" in shown
+    assert asked[0][0] == "/v1/chat/completions"
+
+
+def test_a_stream_may_end_without_done_but_not_without_a_reason() -> None:
+    with other_server((200, STREAM, SAID + END), (200, STREAM, SAID)) as (url, _):
+        shown = talk(url, "one", "two", model="m")
+    assert shown.count("Good day\n") == 2
+    assert shown.count("closed the connection before the answer was complete") == 1
+
+
+def test_a_server_that_does_not_know_stream_options_is_asked_without() -> None:
+    refusal = '{"error": {"message": "Unrecognized field: stream_options"}}'
+    answers = [(400, "application/json", refusal), *[(200, STREAM, SAID + END)] * 2]
+    with other_server(*answers) as (url, asked):
+        assert talk(url, "one", "two", model="m").count("Good day") == 2
+    assert [b"stream_options" in body for _, body in asked] == [True, False, False]
+
+
+def test_a_server_that_does_not_stream_is_understood() -> None:
+    whole = '{"choices": [{"message": {"content": "Good day"}, "finish_reason": "stop"}], '
+    whole += '"usage": {"completion_tokens": 7}}'
+    with other_server((200, "application/json; charset=utf-8", whole)) as (url, _):
+        assert "Good day\n7 tokens" in talk(url, "one", model="m")
+
+
+def test_without_a_list_of_models_one_must_be_named_and_any_can_be() -> None:
+    nothing = (404, "text/html", "<h1>Not found</h1>")
+    with other_server(nothing) as (url, asked):
+        with pytest.raises(ConfigError, match="does not list its models; name one of its models with --model"):
+            talk(url, "one")
+        assert asked[0][0] == "/v1/models"
+    with other_server(nothing, (200, STREAM, SAID + END)) as (url, asked):
+        assert "Talking to other." in talk(url, "/model other", "one", model="m")
+        assert b'"model": "other"' in asked[1][1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((502, "text/html", "<html>bad</html>"), "the server answered 502 Bad Gateway to /v1/chat/completions"),
+        ((401, "application/json", '{"error": {"message": "No key."}}'), "No key. (--api-key, or OPENAI_API_KEY)"),
+        ((400, "application/json", '{"detail": "Nope."}'), "Nope."),
+        ((301, "text/html", ""), "give that with --url"),
+        ((200, STREAM, "data: {nonsense\n\n"), "an event that is not JSON"),
+        ((200, STREAM, 'data: {"error": "out of luck"}\n\n'), "out of luck"),
+        ((400, "application/json", '{"error": {"message": "\\u001b[2Jgone"}}'), "[2Jgone"),
+    ],
+)
+def test_refusals_are_readable_and_end_nothing(answer: tuple[int, str, str], told: str) -> None:
+    with other_server(answer, (200, STREAM, SAID + END)) as (url, _):
+        shown = talk(url, "one", "two", model="m")
+    assert told in shown.replace("\n", " ")
+    assert "\x1b" not in shown
+    assert "Good day" in shown
+
+
+def test_thoughts_are_shown_apart_and_not_remembered() -> None:
+    thoughts = 'data: {"choices": [{"delta": {"reasoning_content": "Hm, "}}]}\n\n'
+    thoughts += 'data: {"choices": [{"delta": {"reasoning": "well."}}]}\n\n'
+    with other_server((200, STREAM, thoughts + SAID + END), (200, STREAM, SAID + END)) as (url, asked):
+        assert "Hm, well.\nGood day\n" in talk(url, "one", "two", model="m")
+    assert b"Hm" not in asked[1][1]
+    assert b"Good day" in asked[1][1]
+
+
+def test_in_a_terminal_thoughts_are_dim() -> None:
+    thoughts = 'data: {"choices": [{"delta": {"reasoning": "Hm."}}]}\n\n'
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, color_system="standard", width=200, highlight=False)
+    lines = iter(["one", "/exit"])
+    with other_server((200, STREAM, thoughts + SAID + END)) as (url, _):
+        chat(url, "m", console=console, read_line=lambda prompt: next(lines))
+    assert "\x1b[2mHm.\x1b[0m\nGood day\n" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [("", "/v1"), ("/", "/v1"), ("/v1", "/v1"), ("/api", "/api/v1"), ("/v1beta/openai/", "/v1beta/openai"),
+     ("/v1/chat/completions", "/v1")],
+)  # fmt: skip
+def test_the_version_is_added_where_the_address_has_none(path: str, asked: str) -> None:
+    with other_server((200, "application/json", '{"data": [{"id": "m"}]}')) as (url, requests):
+        assert ChatClient(url + path).models() == ["m"]
+    assert requests[0][0] == asked + "/models"
+
+
+def test_a_list_of_models_that_is_refused_is_no_missing_list() -> None:
+    with other_server((401, "application/json", "{}")) as (url, _), pytest.raises(RequestError, match="--api-key"):
+        ChatClient(url).models()

@@ -60,6 +60,13 @@ def serve(
         bool | None,
         typer.Option(help="Whether /openapi.json describes the API; by default if only this machine can reach it."),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of this machine by which a proxy on it, or a browser, calls; may be given several times."
+        ),
+    ] = None,
+    ui: Annotated[bool, typer.Option(help="The page at / to talk to the model.")] = True,
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
     limits = server.limits()
@@ -81,6 +88,8 @@ def serve(
         responses_max_age=responses_max_age,
         responses_max_bytes=responses_max_bytes,
         tokenizer_info=enable_tokenizer_info,
+        ui=ui,
+        allowed_hosts=tuple(allowed_host or ()),
     )
     Database(settings.database, METADATA).close()  # before the model is loaded: what cannot be opened shows at once
     listener = listen(host, port)  # before the model is loaded: a port in use shows at once

@@ -8,7 +8,7 @@ import itertools
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
@@ -22,6 +22,9 @@ from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
 from octavo.text import Tokenizer
+
+_News: TypeAlias = tuple[TokenEvent, float | None] | Exception
+"""An event with when it left the engine, or why there will be none."""
 
 
 class AsyncLLM:
@@ -52,7 +55,7 @@ class AsyncLLM:
         self._client = client
         self._forms = forms or NoForms()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._streams: dict[str, asyncio.Queue[TokenEvent | Exception]] = {}
+        self._streams: dict[str, asyncio.Queue[_News]] = {}
         self._numbers = itertools.count()
 
     @classmethod
@@ -98,11 +101,12 @@ class AsyncLLM:
         finished = False
         try:
             while not finished:
-                event = await events.get()
-                if isinstance(event, Exception):
+                news = await events.get()
+                if isinstance(news, Exception):
                     finished = True  # the engine has let go of the request already
-                    raise event
-                delta = state.update(event)
+                    raise news
+                event, left = news
+                delta = state.update(event, left)
                 if delta is None:
                     continue
                 finished = delta.finished
@@ -121,14 +125,14 @@ class AsyncLLM:
             return self._forms.prepare(params)
         return await asyncio.to_thread(self._forms.prepare, params)
 
-    def _open(self, request: EngineRequest) -> asyncio.Queue[TokenEvent | Exception]:
+    def _open(self, request: EngineRequest) -> asyncio.Queue[_News]:
         if request.id in self._streams:
             raise RequestError(f"request_id {request.id} is in use by a running request", param="request_id")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._client.start(self._receive)
         self._client.add(request)
-        events: asyncio.Queue[TokenEvent | Exception] = asyncio.Queue()
+        events: asyncio.Queue[_News] = asyncio.Queue()
         self._streams[request.id] = events
         return events
 
@@ -142,7 +146,7 @@ class AsyncLLM:
         for event in events.tokens:
             stream = self._streams.get(event.request_id)
             if stream is not None:
-                stream.put_nowait(event)
+                stream.put_nowait((event, events.left))
         for request_id, error in events.refused:
             if request_id in self._streams:
                 self._streams[request_id].put_nowait(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ class EngineEvents:
     """Requests that were not taken, each with the reason: RequestError, or RequestFailed where an exception hit it."""
     dead: str | None = None
     """Why the engine stopped; nothing follows."""
+    left: float | None = None
+    """When the engine let go of the tokens (`time.monotonic`)."""
 
 
 Listener = Callable[[EngineEvents], None]
@@ -171,7 +174,7 @@ class InProcessClient:
             while self._take_commands():
                 events = self._core.step()
                 if events:
-                    self._tell(EngineEvents(tokens=events))
+                    self._tell(EngineEvents(tokens=events, left=time.monotonic()))
         except Exception as error:  # noqa: BLE001 - the last resort of the engine's thread: whoever waits must hear of it
             self._die(f"{type(error).__name__}: {error}" if not isinstance(error, OctavoError) else str(error))
         finally:

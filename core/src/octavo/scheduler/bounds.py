@@ -113,9 +113,11 @@ class Bounds:
                 param="n",
             )
         if prompt + min(1, request.branches) > self.context:
+            # Agents shorten a conversation and try again when they read "prompt is too long" (Anthropic's words, and
+            # LangChain's test) or "this model's maximum context length is" (OpenAI's, and LiteLLM's test).
             raise ContextLengthExceeded(
-                f"the prompt has {prompt} tokens and the context is {self.context} tokens long, which leaves no room "
-                "for a new one; shorten the prompt or raise --max-model-len",
+                f"the prompt is too long: this model's maximum context length is {self.context} tokens and the prompt "
+                f"has {prompt}, which leaves no room for a new one; shorten the prompt or raise --max-model-len",
                 param="prompt",
             )
         # The last token of a sequence is sampled and never computed: it takes no slot.

@@ -9,7 +9,9 @@
     chat.py  completions.py  messages/  tokenise.py        the routes
     models.py  health.py  sagemaker.py  responses/         the routes
     files.py  batches.py                                   the routes of what batch/ keeps and runs
+    page.py + page.html      a page to talk to the model   timing.py    what the server adds to a token
     openapi.py    what all of it is, as a document         deadline.py    a request's time
+    hosts.py                 the names it answers to
     app.py        all of it in one FastAPI app             loop.py        one process that serves it
 
 The engine is seen only through the protocol in ``backend.py``, so every route is tested with a fake.

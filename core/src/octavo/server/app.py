@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from octavo.server import batches, chat, completions, files, health, messages, models, openapi, sagemaker, tokenise
+from octavo.server import (
+    batches,
+    chat,
+    completions,
+    files,
+    health,
+    messages,
+    models,
+    openapi,
+    page,
+    sagemaker,
+    timing,
+    tokenise,
+)
 from octavo.server.backend import Backend
 from octavo.server.errors import install_handlers
+from octavo.server.hosts import HostGuard
 from octavo.server.middleware import RequestContext
 from octavo.server.responses import routes as responses
 from octavo.server.service import Service
@@ -29,7 +43,13 @@ def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
         app.include_router(module.routes(service))
     if settings.openapi:
         app.include_router(openapi.routes())
+    if settings.ui:
+        app.include_router(page.routes())
+    timer = timing.Timing()
+    app.include_router(timing.routes(timer))
     install_handlers(app)
+    app.add_middleware(timing.TimedStreams, timing=timer)
     app.add_middleware(health.LoadMeter, service=service)
+    app.add_middleware(HostGuard, allowed=settings.allowed_hosts)
     app.add_middleware(RequestContext, settings=settings)
     return app

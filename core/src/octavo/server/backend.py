@@ -109,6 +109,10 @@ class Output(Protocol):
         output, where the request asked for them; None in all other items.
         """
 
+    @property
+    def left_engine(self) -> float | None:
+        """When the engine let go of these tokens (``time.monotonic``); None where it does not tell."""
+
 
 class Backend(Protocol):
     """An engine, as the server drives it. Every method is called on the server's event loop."""

@@ -25,6 +25,10 @@ class ServerSettings:
     """Paths that probes call every few seconds; they stay out of the access log."""
     tokenizer_info: bool = False
     """Whether ``/tokenizer_info`` shows the tokenizer's special tokens and the chat template."""
+    ui: bool = True
+    """Whether there is a page to talk to the model at ``/``."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Public names that clients on this machine may call the server by; see `octavo.server.hosts`."""
     drain_seconds: int = 30
     """How long running requests may go on after SIGTERM."""
     database: str = IN_MEMORY

@@ -17,6 +17,7 @@ from octavo.sampling import SamplingParams
 from octavo.server.backend import Backend, Choice, Output
 from octavo.server.errors import ClientGone
 from octavo.server.replies import Usage, usage
+from octavo.server.timing import took
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], 
     if len(job.prompts) == 1:
         async with aclosing(_run_one(backend, job, 0)) as stream:
             async for item in stream:
+                took(item)
                 yield 0, item
         return
     # Bounded, so that a client that reads slowly holds back the merge, not memory.
@@ -69,6 +71,7 @@ async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], 
             elif isinstance(got, BaseException):
                 raise got
             else:
+                took(got[1])
                 yield got
     finally:
         await _end(*pumps)

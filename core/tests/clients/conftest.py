@@ -1,0 +1,50 @@
+"""`octavo serve` on a real checkpoint, as a user starts it, and the official clients of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+SERVE = [sys.executable, "-m", "octavo.cli.main", "serve"]
+
+
+@pytest.fixture(scope="package")
+def server(smollm2_gguf: Path) -> Iterator[str]:
+    """The base URL of a running server, with /v1; its model is ``smol``."""
+    names = ["--served-model-name", "smol", "--served-model-name", "org/smol"]
+    process = subprocess.Popen(
+        [*SERVE, str(smollm2_gguf), "--port", "0", "--max-model-len", "1024", *names],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None and process.stderr is not None
+    url = next((line.split()[-1] for line in process.stdout if "ready at" in line), None)
+    assert url, process.stderr.read()
+    yield url
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors, errors
+
+
+@pytest.fixture
+def client(server: str) -> Iterator[openai.OpenAI]:
+    """The synchronous client; it does not retry, so that one call is one request."""
+    with openai.OpenAI(base_url=server, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def aclient(server: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """The asynchronous client."""
+    async with openai.AsyncOpenAI(base_url=server, api_key="none", max_retries=0) as client:
+        yield client
