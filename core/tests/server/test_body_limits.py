@@ -15,7 +15,8 @@ from octavo.server.limits import Limits
 
 LIMITS = Limits(
     json_depth=8, text_characters=900, json_containers=40, items=10, prompts=3, sequences=6, n=4, best_of=3,
-    logprobs=2, logit_bias=2, stop_strings=2, bad_words=2, word_characters=5, token_ids=3, tools=2, schema_bytes=100, schema_depth=4,
+    logprobs=2, logit_bias=2, stop_strings=2, bad_words=2, word_characters=5, token_ids=3,
+    tools=2, schema_bytes=100, schema_depth=4,
 )  # fmt: skip
 
 
