@@ -14,8 +14,9 @@ from octavo.server.body_limits import depth_exceeds
 from octavo.server.limits import Limits
 
 LIMITS = Limits(
-    json_depth=8, json_containers=40, items=10, prompts=3, sequences=6, n=4, best_of=3, logprobs=2, logit_bias=2,
-    stop_strings=2, bad_words=2, word_characters=5, token_ids=3, tools=2, schema_bytes=100, schema_depth=4,
+    json_depth=8, text_characters=900, json_containers=40, items=10, prompts=3, sequences=6, n=4, best_of=3,
+    logprobs=2, logit_bias=2, stop_strings=2, bad_words=2, word_characters=5, token_ids=3,
+    tools=2, schema_bytes=100, schema_depth=4,
 )  # fmt: skip
 
 
@@ -35,6 +36,7 @@ def nested(depth: int) -> Any:
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("json_depth", "", {"x": nested(7)}, {"x": nested(8)}),
     ("json_containers", "", {"x": [[[]] * 9] * 3, "y": '\\"[{\\\\' * 50}, {"x": [[[]] * 9] * 4}),
+    ("text_characters", "", {"prompt": "é" * 400, "x": ["é" * 400, {"y": "é" * 90}]}, {"prompt": "é" * 900, "x": "y"}),
     ("items", "", dict.fromkeys("abcdefghi", 1), dict.fromkeys("abcdefghij", 1)),
     ("items", "x", {"x": [1] * 10}, {"x": [1] * 11}),
     ("items", "x", {"x": dict.fromkeys("abcdefghij", 1)}, {"x": dict.fromkeys("abcdefghijk", 1)}),
@@ -98,7 +100,7 @@ def test_depth_counts_arrays_and_objects() -> None:
 
 
 def test_brackets_in_texts_are_no_nesting(limited: Served) -> None:
-    assert limited.complete(prompt="[{" * 500).status == 200
+    assert limited.complete(prompt="[{" * 400).status == 200
 
 
 def test_a_list_of_wrong_elements_costs_one_error(limited: Served) -> None:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from octavo.errors import RequestError
-from octavo.server.body_limits import check_body, check_depth, check_size
+from octavo.server.body_limits import check_body, check_depth, check_size, check_text
 from octavo.server.errors import LIMITS, ClientGone
 from octavo.server.fields import Unbuilt, refuse_unbuilt
 from octavo.server.limits import Limits
@@ -64,6 +64,7 @@ def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limi
         raise RequestError(f"The body must be a JSON object, not {_json_name(body)}.", code="invalid_json")
     check_body(body, limits)
     check_depth(data, body, limits)
+    check_text(data, body, limits)
     refuse_unbuilt(body, unbuilt)
     try:
         return model.model_validate(body)

@@ -119,6 +119,30 @@ def check_depth(data: bytes, body: Any, limits: Limits) -> None:
         )
 
 
+def check_text(data: bytes, body: Any, limits: Limits) -> None:
+    """Raise RequestError if ``body``, parsed from ``data``, has more text than may be tokenised for one request."""
+    if len(data) <= limits.text_characters:  # a character takes a byte at least
+        return
+    characters = _characters(body)
+    if characters > limits.text_characters:
+        raise RequestError(
+            f"The texts of the body have {characters} characters together; this server takes at most "
+            f"{limits.text_characters} (text_characters). Send less text, or several requests.",
+            code="limit_exceeded",
+        )
+
+
+def _characters(body: Any) -> int:
+    characters, left = 0, [body]
+    while left:
+        for value in _each(left.pop()):
+            if isinstance(value, str):
+                characters += len(value)
+            elif isinstance(value, (list, dict)):
+                left.append(value)
+    return characters
+
+
 def depth_exceeds(value: Any, limit: int) -> bool:
     """Whether a JSON value has more than ``limit`` levels of arrays and objects; goes no deeper than that."""
     level = [value] if isinstance(value, (list, dict)) else []

@@ -49,6 +49,7 @@ class Limits:
     body_seconds: float = _limit(120.0, "From the headers to the end of the body", "408", low=0.1)
 
     json_depth: int = _limit(64, "Nesting of a body's JSON", "400", high=500)
+    text_characters: int = _limit(4_000_000, "Characters of all texts in a body together", "400")
     json_containers: int = _limit(50_000, "Arrays and objects in a body's JSON, together", "400")
     items: int = _limit(16_000, "Fields of a body; elements of a list in it, prompts and token ids apart", "400")
     prompts: int = _limit(1024, "Prompts, or inputs to embed, in one request", "400")
