@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from octavo.server.errors import failure_of
 from octavo.server.logprobs import TokenNames
@@ -177,7 +178,12 @@ class Background:
         """Renew the leases while anything runs, and end what was cancelled through another server."""
         while self._live:
             await asyncio.sleep(LEASE_SECONDS / 3)
-            for key in await self._stores.responses.renew(list(self._live)):
+            try:
+                ended = await self._stores.responses.renew(list(self._live))
+            except SQLAlchemyError:  # the next time may be in time; if not, readers find the responses failed
+                logger.exception("the leases of background responses could not be renewed")
+                continue
+            for key in ended:
                 await self._stop(key, CANCELLED)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlalchemy as sql
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, String, Table
 
 from octavo.server.tables import METADATA
 
@@ -17,9 +17,9 @@ RESPONSES = Table(
     METADATA,
     Column("owner", _OWNER, primary_key=True),
     Column("id", _ID, primary_key=True),
-    Column("created", Float, nullable=False),
+    Column("created", Double, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("lease", Float),  # until when a running one is sure to run; see `store.ResponseStore.renew`
+    Column("lease", Double),  # until when a running one is sure to run; see `store.ResponseStore.renew`
     Column("streams", Boolean, nullable=False),  # whether its events are kept
     Column("previous", _ID),
     Column("answer", _BYTES, nullable=False),  # the response as JSON, without its output
@@ -33,8 +33,8 @@ CONVERSATIONS = Table(
     METADATA,
     Column("owner", _OWNER, primary_key=True),
     Column("id", _ID, primary_key=True),
-    Column("created", Float, nullable=False),
-    Column("updated", Float, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("updated", Double, nullable=False),
     Column("metadata", _BYTES, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Index("conversations_by_age", "updated", "bytes"),
