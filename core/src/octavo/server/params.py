@@ -106,9 +106,11 @@ def _most(*values: int | None) -> int | None:
 def response_params(body: TurnFields, checkpoint: Mapping[str, Any], *, logprobs: int | None = None) -> SamplingParams:
     """Sampling of a response; without a limit it may fill the context."""
     limit = body.max_output_tokens
-    return _params(
+    params = _params(
         body, checkpoint, max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit, logprobs=logprobs
     )
+    asked = body.text.format if body.text else None
+    return replace(params, structured=structured_output(asked, body.structured_outputs, param="text.format"))
 
 
 def _params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: Any) -> SamplingParams:

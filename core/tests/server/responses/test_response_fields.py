@@ -18,8 +18,6 @@ ASKS = {
     "length_penalty": 0.5,
     "stream_interval": 4,
     "n": 2,
-    "allowed_token_ids": [1],
-    "bad_words": ["x"],
     "documents": [{}],
     "vllm_xargs": {"a": 1},
     "spaces_between_special_tokens": False,
@@ -50,7 +48,7 @@ def test_what_asks_for_nothing_passes(served) -> None:
 
 def test_no_field_is_both_built_and_unbuilt() -> None:
     both = set(RESPONSES_UNBUILT) & set(ResponseRequest.model_fields)
-    assert both == {"n", "return_token_ids"}  # shared with the other APIs, which honour them
+    assert both == {"n", "response_format", "return_token_ids"}  # shared with the other APIs, which honour them
 
 
 def test_no_field_of_the_other_apis_is_ignored() -> None:

@@ -162,8 +162,36 @@ class Sum(BaseModel):
     b: int
 
 
-@pytest.mark.parametrize("format", [{"type": "json_object"}, {"type": "bananas"}])
-def test_a_format_that_is_not_built_is_refused(served, engine: FakeEngine, format) -> None:
-    reply = served.respond(text={"format": format})
-    assert (reply.status, reply.error["param"], reply.error["code"]) == (400, "text.format", "unsupported_parameter")
+def test_a_type_is_parsed_out_of_the_text(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.script = tuple(b'{"a":1,"b":2}')
+    parsed = client.responses.parse(model="fake", input="Hi", text_format=Sum)
+    assert parsed.output_parsed == Sum(a=1, b=2)
+    assert parsed.text is not None and parsed.text.format is not None and parsed.text.format.type == "json_schema"
+    with client.responses.stream(model="fake", input="Hi", text_format=Sum) as stream:
+        done = next(event for event in stream if event.type == "response.output_text.done")
+        assert done.parsed == stream.get_final_response().output_parsed == Sum(a=1, b=2)
+    for seen in engine.seen:
+        assert seen.params.structured is not None and json.loads(seen.params.structured.json) == {
+            **Sum.model_json_schema(),
+            "additionalProperties": False,
+        }
+
+
+def test_a_form_is_asked_for_by_either_api(served, engine: FakeEngine) -> None:
+    assert served.respond(text={"format": {"type": "json_object"}}).status == 200
+    assert served.respond(structured_outputs={"choice": ["a", "b"]}).status == 200
+    assert [seen.params.structured.form for seen in engine.seen] == ["json_object", "choice"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"text": {"format": {"type": "bananas"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.json_schema.schema"),
+        ({"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}}, "text.format"),
+    ],
+)
+def test_a_format_that_cannot_be_is_refused(served, engine: FakeEngine, fields, param: str) -> None:
+    reply = served.respond(**fields)
+    assert (reply.status, reply.error["param"]) == (400, param)
     assert not engine.seen

@@ -12,7 +12,7 @@ from octavo.sampling import SamplingParams
 from octavo.server.params import response_params, served_name
 from octavo.server.prompts import normalise_messages, truncation
 from octavo.server.responses.conversation_store import ConversationStore
-from octavo.server.responses.formats import refuse_format, told_format
+from octavo.server.responses.formats import told_format
 from octavo.server.responses.items import Item, new_id
 from octavo.server.responses.messages import chat_messages, check_calls, cuts
 from octavo.server.responses.read_items import Reference, read_items
@@ -100,7 +100,6 @@ async def turn_of(
             param="previous_response_id",
             code="invalid_value",
         )
-    refuse_format(body.text.format if body.text else None)
     inputs = await _resolved(stores.responses, owner, body.input)
     history: list[Item] = []
     if body.previous_response_id is not None:
