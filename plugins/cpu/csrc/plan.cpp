@@ -28,6 +28,12 @@ void Model::finish() {
             step.private_feed = kind != Feed::None && feeder[int(kind)] >= 0 && steps[size_t(feeder[int(kind)])].repeatable;
         }
     }
+    for (size_t i = steps.size(); i-- > 0;) {
+        const Step& step = steps[i];
+        const bool by_itself = !step.on_samples && !step.logits && step.op != Op::Attention && step.op != Op::TakeRows;
+        const bool goes_on = by_itself && i + 1 < steps.size() && steps[i + 1].run_end > int(i) + 1;
+        steps[i].run_end = goes_on ? steps[i + 1].run_end : int(i) + by_itself;
+    }
 }
 
 void Model::reserve(int tokens) {
@@ -114,8 +120,16 @@ void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logit
                 sines_[r][size_t(t) * half + i] = float(std::sin(angle));
             }
     }
+    const bool many = arrays.tokens_count >= kManyTokens;
+    if (many && !ropes.empty()) pool_->barrier().wait();  // a run turns tokens by angles that others have worked out
     if (clock_) clock_->charge(worker, steps.size(), StepClock::Working);
     for (size_t i = 0; i < steps.size(); ++i) {
+        if (many && size_t(steps[i].run_end) > i + 1) {
+            run_tokens(i, size_t(steps[i].run_end), worker, arrays, kv);
+            i = size_t(steps[i].run_end) - 1;
+            meet(steps[i], worker);
+            continue;
+        }
         execute(steps[i], worker, arrays, kv, logits, best);
         if (!repeats(steps[i], steps[i].on_samples ? arrays.samples : arrays.tokens_count)) meet(steps[i], worker);
         else if (clock_) clock_->charge(worker, i, StepClock::Working);
@@ -166,6 +180,23 @@ void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVSt
     const int runs = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
     for (Share part = take(step, runs); part.first < part.last; part = take(step, runs))
         for (int r = part.first * kRowsAtOnce; r < std::min(part.last * kRowsAtOnce, rows); ++r) execute_row(step, worker, r, false, arrays, kv, fed);
+}
+
+void Model::run_tokens(size_t first, size_t last, int worker, const StepArrays& arrays, KVStore& kv) {
+    const int tokens = arrays.tokens_count, pieces = (tokens + kRunTokens - 1) / kRunTokens;
+    const Activations fed = activations(tokens);
+    for (Share part = take(steps[first], pieces); part.first < part.last; part = take(steps[first], pieces))
+        for (int piece = part.first; piece < part.last; ++piece) {
+            const int begin = piece * kRunTokens, end = std::min(begin + kRunTokens, tokens);
+            for (size_t i = first; i < last; ++i) {
+                const Step& step = steps[i];
+                if (step.op == Op::Linear)
+                    for (int m = 0; m < step.count; ++m) multiply_rows(step, matrices[size_t(step.matrices[m])], step.out[m], begin, end, tokens);
+                else
+                    for (int r = begin; r < end; ++r) execute_row(step, worker, r, false, arrays, kv, fed);
+                if (clock_) clock_->charge(worker, i, StepClock::Working);
+            }
+        }
 }
 
 void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed) {
@@ -237,6 +268,20 @@ void Model::multiply(const Step& step, int worker, const Matrix& matrix, int fir
     if (from_floats) return kernels_->matmul_float(matrix, first, last, row(step.in[0], 0), stride(step.in[0]), rows, y, ld);
     const bool from_own = step.private_feed && rows <= kFewRows;
     kernels_->matmul(matrix, first, last, from_own ? private_[size_t(worker)] : activations(rows), rows, y, ld);
+}
+
+// All of one matrix for rows first_row … last_row-1 of the step's `rows`; first_row begins a block.
+void Model::multiply_rows(const Step& step, const Matrix& matrix, int out, int first_row, int last_row, int rows) {
+    const int count = last_row - first_row, tiles = std::max(1, int(kRunBytes / matrix.tile_bytes));
+    Activations x = activations(rows);
+    x.blocks += size_t(first_row / x.height) * size_t(x.k / 32) * group_bytes(x.height);
+    x.bf16 += size_t(first_row) * size_t(x.k);
+    for (int tile = 0; tile < matrix.tiles; tile += tiles) {
+        const int end = std::min(tile + tiles, matrix.tiles);
+        if (matrix.packing == Packing::F16 || matrix.packing == Packing::F32)
+            kernels_->matmul_float(matrix, tile, end, row(step.in[0], first_row), stride(step.in[0]), count, row(out, first_row), stride(out));
+        else kernels_->matmul(matrix, tile, end, x, count, row(out, first_row), stride(out));
+    }
 }
 
 // The tiles of all the step's matrices in one run, so that small ones do not end in a barrier each.

@@ -36,6 +36,7 @@ struct Step {
     // Set by Model::finish. With few rows a feeding step is done by every worker for itself, which saves the barrier after it.
     bool repeatable = false;   // this step feeds, makes no floats that others need at once, and a linear comes next
     bool private_feed = false; // Linear: what it multiplies was fed by a repeatable step
+    int run_end = 0;           // the step after the last of those, from this one on, that take each token by itself
 };
 
 struct RopeTable {
@@ -61,6 +62,13 @@ struct StepArrays {
 // Tokens that go through the layers together: their activations stay in the caches, where those of a long prompt would go to memory and back
 // at every step, and the weights are still read for many.
 constexpr int kPieceTokens = 256;
+
+// From this many on, workers take tokens through whole runs of steps, kRunTokens at a time: what a step leaves is still in the core's own cache
+// when the next one reads it, and nobody waits for others but at the ends of runs.
+constexpr int kManyTokens = 64;
+constexpr int kRunTokens = 2 * kBlockRows;
+// Bytes of a matrix that such a piece goes through before its next rows do: they stay in the cache between.
+constexpr size_t kRunBytes = 256 << 10;
 
 class Model {
 public:
@@ -99,7 +107,10 @@ private:
     void meet(const Step& step, int worker);
     void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
     void execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed);
+    // Take tokens, piece by piece, through steps first … last-1.
+    void run_tokens(size_t first, size_t last, int worker, const StepArrays& arrays, KVStore& kv);
     void multiply(const Step& step, int worker, const Matrix& matrix, int first, int last, int rows, float* y, int ld);
+    void multiply_rows(const Step& step, const Matrix& matrix, int out, int first_row, int last_row, int rows);
     void linear(const Step& step, int worker, int rows);
     void logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best);
     void write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch);

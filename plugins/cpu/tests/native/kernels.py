@@ -32,6 +32,9 @@ LEAST_ARM = {"neon": "cortex-a72", "neon_dotprod": "neoverse-n1", "neon_i8mm": "
 needs: where this machine is no Arm, the set's tests run on it.
 """
 
+UNTOUCHED = 32 * 32_767
+"""What stands in half_sums where nothing was written: more than any 16 codes add up to."""
+
 GATES = ("silu", "gelu_tanh", "gelu", "relu")
 
 
@@ -164,7 +167,7 @@ class KernelSet:
         k = columns if k is None else k
         out = Quantised(
             np.full((rows, k), -128, np.int8), np.full((rows, k // 32), np.nan, np.float32),
-            np.full((rows, k // 32), np.nan, np.float32), np.full((rows, k // 16), 1 << 30, np.int32),
+            np.full((rows, k // 32), np.nan, np.float32), np.full((rows, k // 16), UNTOUCHED, np.int32),
         )  # fmt: skip
         for row in range(rows):
             own = np.ascontiguousarray(values[row])
@@ -177,7 +180,7 @@ class KernelSet:
         rows, k = x.codes.shape
         fine = Fine(
             np.full((rows, k), -128, np.int8),
-            np.full((rows, k // 16), 1 << 30, np.int32),
+            np.full((rows, k // 16), UNTOUCHED, np.int32),
             np.full((rows, k // 32), 255, np.uint8),
         )
         sums = x.sums.copy()
