@@ -80,7 +80,7 @@ class FakeTokenizer:
         text = text[:-1] if continue_final_message else text + "assistant:" * add_generation_prompt
         return "".join(f"{k}={v};" for k, v in kwargs.items()) + text
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], /, **options: Any) -> list[int]:
         return self.encode(self.render_chat(messages, **options))
 
 
