@@ -3,7 +3,8 @@
 All of it was found by walks through its masks that `jsonschema` judged (core/tests/acceptance), and is refused or
 mended before it sees the schema:
 
-* a number's exclusive bound that is an integer, where another bound is nearer than 1: the bound itself passes;
+* exclusive bounds of numbers: digits beyond those of a float64 pass, which whoever reads them rounds to the bound; so
+  does the bound itself if it is an integer and another bound is nearer than 1. Such numbers get nine decimals at most;
 * bounds beyond 2**53, which it keeps as float64;
 * more properties than those required and one: it does not see that a key comes twice;
 * a class in a pattern that has all control characters and no quotation mark or backslash: these pass. The class loses
@@ -13,13 +14,15 @@ mended before it sees the schema:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 _EXACT = 2**53
-_LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+_STEPS = tuple(float(f"1e{exponent}") for exponent in range(-9, 3))
+"""What numbers with an exclusive bound are multiples of: the first that float64 tells from the bound."""
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _SCHEMAS = (
     "items",
     "additionalProperties",
@@ -33,8 +36,6 @@ _SCHEMAS = (
 )
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _MAPPINGS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_TOGETHER = ("allOf", "anyOf", "oneOf")
-"""What these hold is about the same value as the schema that has them."""
 _UNWRITABLE = re.compile("[\x00-\x07\x0b\x0e-\x1f\x7f]")
 _ESCAPE = re.compile(r"\\(?:x\{[0-9A-Fa-f]*\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[pP]\{[^}]*\}|[pP].|.)", re.DOTALL)
 _NUL = re.compile(r"\\(?:x00|x\{0+\}|u0000|0)|\x00")
@@ -47,7 +48,7 @@ class BadForm(ValueError):
 def exact(schema: Any) -> Any:
     """A schema that llguidance enforces exactly where it takes it. Raises BadForm."""
     for part in _subschemas(schema):
-        _refuse_flaws(part, schema)
+        _refuse_flaws(part)
     return _mended(schema)
 
 
@@ -69,7 +70,7 @@ def _subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _mended(schema: Any) -> Any:
-    """The schema with patterns as `mended_pattern` gives them."""
+    """The schema with patterns as `mended_pattern` gives them, and no exclusive bounds of numbers."""
     if not isinstance(schema, Mapping):
         return schema
     made = dict(schema)
@@ -83,6 +84,7 @@ def _mended(schema: Any) -> Any:
             made[key] = [_mended(one) for one in value]
         elif key in _SCHEMAS:
             made[key] = _mended(value)
+    _decimal(made)
     return made
 
 
@@ -112,18 +114,7 @@ def mended_pattern(pattern: str) -> str:
     return "".join(made)
 
 
-@dataclass
-class _Said:
-    """What is said of one value, here and by what is referred to."""
-
-    lower: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    open_lower: list[float] = field(default_factory=list)
-    open_upper: list[float] = field(default_factory=list)
-    types: set[str] = field(default_factory=set)
-
-
-def _refuse_flaws(part: Mapping[str, Any], root: Any) -> None:
+def _refuse_flaws(part: Mapping[str, Any]) -> None:
     names = part.get("properties")
     literals = [part.get("const"), part.get("enum"), part.get("required"), list(names) if names else None]
     for text in _strings(literals):
@@ -135,48 +126,27 @@ def _refuse_flaws(part: Mapping[str, Any], root: Any) -> None:
             f"minProperties {least} with {len(required)} required: at most one more can be enforced, as a key may come "
             "twice; name the properties in required"
         )
-    _refuse_bounds(_said(part, root, _Said(), []))
-
-
-def _refuse_bounds(said: _Said) -> None:
-    for bound in (*said.lower, *said.upper):
+    for bound in (part[key] for key in _BOUNDS if _is_number(part.get(key))):
         if abs(bound) > _EXACT:
             raise BadForm(f"the bound {bound:g} is beyond 2**53, where it cannot be enforced exactly")
-    if said.types and "number" not in said.types:
+
+
+def _decimal(schema: dict[str, Any]) -> None:
+    """Make exclusive bounds of numbers hold for what becomes of the digits. Raises BadForm."""
+    bounds = {key: schema[key] for key in ("exclusiveMinimum", "exclusiveMaximum") if _is_number(schema.get(key))}
+    if schema.get("type") == "integer" or not bounds:
         return
-    for bound in said.open_lower:
-        if bound == int(bound) and any(0 <= other - bound < 1 for other in said.upper):
-            raise BadForm(f"exclusiveMinimum {bound:g} with a maximum less than 1 above it cannot be enforced")
-    for bound in said.open_upper:
-        if bound == int(bound) and any(0 <= bound - other < 1 for other in said.lower):
-            raise BadForm(f"exclusiveMaximum {bound:g} with a minimum less than 1 below it cannot be enforced")
-
-
-def _said(part: Any, root: Any, said: _Said, seen: list[int]) -> _Said:
-    if not isinstance(part, Mapping) or id(part) in seen:
-        return said
-    seen.append(id(part))
-    for keys, every, exclusive in ((_LOWER, said.lower, said.open_lower), (_UPPER, said.upper, said.open_upper)):
-        every += [part[key] for key in keys if _is_number(part.get(key))]
-        exclusive += [part[keys[1]]] if _is_number(part.get(keys[1])) else []
-    types = part.get("type", [])
-    said.types.update([types] if isinstance(types, str) else [t for t in types if isinstance(t, str)])
-    for key in _TOGETHER:
-        members = part.get(key)
-        for member in members if isinstance(members, list) else ():
-            _said(member, root, said, seen)
-    return _said(_referred(part.get("$ref"), root), root, said, seen)
-
-
-def _referred(reference: Any, root: Any) -> Any:
-    """What a reference within the schema points to; others are llguidance's to refuse."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    at = root
-    for name in filter(None, reference[1:].split("/")):
-        key = name.replace("~1", "/").replace("~0", "~")
-        at = at.get(key) if isinstance(at, Mapping) else None
-    return at
+    spacing = max(math.ulp(bound) for bound in bounds.values())
+    step = next(step for step in _STEPS if step >= 2 * spacing)
+    if schema.setdefault("multipleOf", step) < step:
+        raise BadForm(f"multipleOf {schema['multipleOf']} is too fine beside an exclusive bound; {step:g} is not")
+    lower, upper = bounds.get("exclusiveMinimum", -1), bounds.get("exclusiveMaximum", 1)
+    if lower >= 0:
+        del schema["exclusiveMinimum"]
+        schema["minimum"] = max(lower + step, schema.get("minimum", lower))
+    if upper <= 0:
+        del schema["exclusiveMaximum"]
+        schema["maximum"] = min(upper - step, schema.get("maximum", upper))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -192,5 +162,5 @@ def _strings(value: Any) -> Iterator[str]:
             todo += one
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
