@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from octavo.errors import RequestError
 from octavo.server.batch.file_store import ENDED, new_id
 from octavo.server.batch.inside import endpoints_of
 from octavo.server.batch.manager import Batches
-from octavo.server.batch.pages import page_size
-from octavo.server.batch.store import Batch, BatchObject, BatchStore, RequestCounts
+from octavo.server.batch.pages import ends, page_size
+from octavo.server.batch.store import Batch, BatchList, BatchObject, BatchStore, RequestCounts
 from octavo.server.body import read_body
-from octavo.server.files import DEFAULT_SECONDS, lifetime, listed
+from octavo.server.files import DEFAULT_SECONDS, lifetime
 from octavo.server.owner import owner_of
+from octavo.server.schema import Metadata
 from octavo.server.service import Service, json_response
 
 _WINDOW = re.compile(r"([1-9]\d{0,2})h")
 _LONGEST_WINDOW = 720
+MAX_PAGE = 100
 
 
 class OutputExpiresAfter(BaseModel):
@@ -40,12 +42,7 @@ class BatchRequest(BaseModel):
     input_file_id: str
     endpoint: str
     completion_window: str
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     output_expires_after: OutputExpiresAfter | None = None
 
 
@@ -86,9 +83,10 @@ def routes(service: Service) -> APIRouter:
     @router.get("/v1/batches")
     async def list_batches(request: Request) -> Response:
         query = request.query_params
-        limit = page_size(query.get("limit"), 20, 100)
+        limit = page_size(query.get("limit"), 20, MAX_PAGE)
         found, more = await store.list(owner_of(request), query.get("after"), limit)
-        return json_response(listed([batch.shown for batch in found], more))
+        shown = [batch.shown for batch in found]
+        return json_response(BatchList(shown, more, *ends(shown)))
 
     @router.get("/v1/batches/{id}")
     async def retrieve_batch(request: Request, id: str) -> Response:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.prompts import normalise_messages, truncation
@@ -11,13 +9,7 @@ from octavo.server.schema import ChatCompletionRequest
 from octavo.server.settings import ServerSettings
 from octavo.server.tools import chat_tools
 from octavo.server.turn import Ask
-
-_RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
-"""What ``chat_template_kwargs`` may not override."""
-
-
-_THINKING = ("enable_thinking", "thinking")
-"""What templates call the switch of their model's thinking."""
+from octavo.server.variables import template_variables
 
 
 def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: ServerSettings) -> Ask:
@@ -44,25 +36,11 @@ def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: Serv
         parallel_tool_calls=body.parallel_tool_calls is not False and body.functions is None,
         add_generation_prompt=add_prompt,
         continue_final_message=goes_on,
-        template_variables=_variables(body),
+        template_variables=template_variables(
+            body.chat_template_kwargs, body.reasoning_effort, documents=body.documents
+        ),
         chat_template=body.chat_template,
         truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
     )
-
-
-def _variables(body: ChatCompletionRequest) -> dict[str, Any]:
-    """What the request gives the chat template by name."""
-    variables = dict(body.chat_template_kwargs or {})
-    for name in _RESERVED:
-        if name in variables:
-            raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
-    if body.documents:
-        variables.setdefault("documents", body.documents)
-    if body.reasoning_effort is not None:
-        variables.setdefault("reasoning_effort", body.reasoning_effort)
-        if body.reasoning_effort == "none":
-            for switch in _THINKING:
-                variables.setdefault(switch, False)
-    return variables

@@ -93,6 +93,12 @@ _REQUEST_ERRORS: tuple[tuple[type[RequestError], _Kind], ...] = (
     (QueueFull, _Kind(429, "rate_limit_error")),
     (RequestError, _Kind(400, "invalid_request_error")),
 )
+_BY_CODE = {
+    "storage_full": _Kind(413, "invalid_request_error"),
+    # A batch takes longer than a client's retries.
+    "too_many_batches": _Kind(429, "rate_limit_error", headers={"x-should-retry": "false"}),
+}
+"""Refusals that the API has a status of its own for."""
 _ENGINE_DEAD = _Kind(503, "server_error", "engine_dead", {"retry-after": "10"})
 _HTTP_CODES = {
     404: "not_found",
@@ -107,6 +113,7 @@ def failure_of(error: BaseException, request_id: str) -> Failure:
     """What to tell the client of an exception; one that nobody foresaw is logged and told in general words."""
     if isinstance(error, RequestError):
         kind = next(kind for cls, kind in _REQUEST_ERRORS if isinstance(error, cls))
+        kind = _BY_CODE.get(error.code or "", kind)
         headers = kind.headers
         if isinstance(error, QueueFull):
             headers = {**headers, "retry-after": str(math.ceil(error.retry_after))}

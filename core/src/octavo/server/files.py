@@ -7,13 +7,15 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import RequestError
-from octavo.server.batch.pages import page_size
+from octavo.server.batch.file_store import DeletedFile, FileList
+from octavo.server.batch.pages import ends, page_size
 from octavo.server.errors import ClientGone
 from octavo.server.owner import owner_of
 from octavo.server.service import Service, json_response
@@ -22,7 +24,9 @@ DAYS = 24 * 3600
 DEFAULT_SECONDS = 30 * DAYS
 """How long a file is kept where nobody says."""
 
-_MOST_PER_PAGE = 10_000
+MIN_SECONDS = 3600
+MAX_FILES = 10_000
+"""On one page."""
 
 
 def routes(service: Service) -> APIRouter:
@@ -51,11 +55,11 @@ def routes(service: Service) -> APIRouter:
         order = query.get("order", "desc")
         if order not in ("asc", "desc"):
             raise RequestError(f"'order' must be asc or desc, not {order[:20]!r}.", param="order", code="invalid_value")
-        limit = page_size(query.get("limit"), _MOST_PER_PAGE, _MOST_PER_PAGE)
+        limit = page_size(query.get("limit"), MAX_FILES, MAX_FILES)
         found, more = await files.list(
             owner_of(request), query.get("after"), limit, query.get("purpose"), ascending=order == "asc"
         )
-        return json_response(listed(found, more))
+        return json_response(FileList(found, more, *ends(found)))
 
     @router.get("/v1/files/{id}")
     async def retrieve_file(request: Request, id: str) -> Response:
@@ -64,12 +68,12 @@ def routes(service: Service) -> APIRouter:
     @router.get("/v1/files/{id}/content")
     async def retrieve_content(request: Request, id: str) -> Response:
         file = await files.get(owner_of(request), id)
-        return FileResponse(files.path(file.id), media_type="application/octet-stream", filename=file.filename)
+        return _Content(files.path(file.id), media_type="application/octet-stream", filename=file.filename)
 
     @router.delete("/v1/files/{id}")
     async def delete_file(request: Request, id: str) -> Response:
         await files.delete(owner_of(request), id)
-        return json_response({"id": id, "object": "file", "deleted": True})
+        return json_response(DeletedFile(id))
 
     return router
 
@@ -84,19 +88,36 @@ def lifetime(anchor: Any, seconds: Any) -> int | None:
         )
     if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal() and len(seconds) < 10:
         seconds = int(seconds)
-    if type(seconds) is not int or not 3600 <= seconds <= DEFAULT_SECONDS:
+    if type(seconds) is not int or not MIN_SECONDS <= seconds <= DEFAULT_SECONDS:
         raise RequestError(
-            f"'expires_after.seconds' must be a number from 3600 to {DEFAULT_SECONDS}, not {str(seconds)[:40]!r}.",
+            f"'expires_after.seconds' must be a number from {MIN_SECONDS} to {DEFAULT_SECONDS}, "
+            f"not {str(seconds)[:40]!r}.",
             param="expires_after.seconds",
             code="invalid_value",
         )
     return seconds
 
 
-def listed(objects: list[Any], more: bool) -> dict[str, Any]:
-    """A page of a list."""
-    first, last = (objects[0].id, objects[-1].id) if objects else (None, None)
-    return {"object": "list", "data": objects, "first_id": first, "last_id": last, "has_more": more}
+class _Content(FileResponse):
+    """A file, or one part of it. What Starlette refuses in plain text becomes an error object."""
+
+    max_ranges = 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file. Raises HTTPException for a range that is none."""
+
+        async def send_no_refusal(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                headers = Headers(raw=message["headers"])
+                told = {"content-range": headers["content-range"]} if "content-range" in headers else None
+                raise HTTPException(message["status"], f"The range {_range(scope)!r} is not one of this file.", told)
+            await send(message)
+
+        await super().__call__(scope, receive, send_no_refusal)
+
+
+def _range(scope: Scope) -> str:
+    return Headers(scope=scope).get("range", "")[:100]
 
 
 def _missing(name: str) -> RequestError:

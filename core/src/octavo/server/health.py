@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter, Response
+from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo._version import version
 from octavo.server.service import Service, json_response
+
+
+class Health(Struct):
+    """Answer of GET /health and /ping."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Version(Struct):
+    """Answer of GET /version."""
+
+    version: str
+
+
+class Load(Struct):
+    """Answer of GET /load: requests that ask for work and are not answered yet."""
+
+    server_load: int
 
 
 def routes(service: Service) -> APIRouter:
@@ -17,15 +38,15 @@ def routes(service: Service) -> APIRouter:
     @router.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
         await service.backend.health()
-        return json_response({"status": "ok"})
+        return json_response(Health())
 
     @router.get("/version")
     async def served_version() -> Response:
-        return json_response({"version": version()})
+        return json_response(Version(version()))
 
     @router.get("/load")
     async def load() -> Response:
-        return json_response({"server_load": service.load})
+        return json_response(Load(service.load))
 
     return router
 

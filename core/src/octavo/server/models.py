@@ -10,7 +10,7 @@ from octavo.server.params import served_name
 from octavo.server.replies import AnthropicModel, AnthropicModels, ModelCard, ModelList
 from octavo.server.service import Service, json_response
 
-_ANTHROPIC = "anthropic-version"
+ANTHROPIC_VERSION = "anthropic-version"
 """The header that every client of the Anthropic API sends."""
 
 
@@ -37,14 +37,14 @@ def routes(service: Service) -> APIRouter:
     @router.get("/v1/models")
     async def list_models(request: Request) -> Response:
         names = backend.model_names
-        if _ANTHROPIC in request.headers:
+        if ANTHROPIC_VERSION in request.headers:
             models = [anthropic(name) for name in names]
             return json_response(AnthropicModels(data=models, first_id=names[0], last_id=names[-1]))
         return json_response(ModelList(data=[card(name) for name in names]))
 
     @router.get("/v1/models/{name:path}")  # the ids of hubs have slashes
     async def retrieve_model(request: Request, name: str) -> Response:
-        shape = anthropic if _ANTHROPIC in request.headers else card
+        shape = anthropic if ANTHROPIC_VERSION in request.headers else card
         return json_response(shape(served_name(name, backend.model_names)))
 
     return router

@@ -15,6 +15,15 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]
+"""At most 16 pairs, of keys of up to 64 and values of up to 512 characters."""
+
+CHOICE = {"title": "Choice", "anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}]}
+"""Which tool to call: a word or an object."""
+
+
 class StreamOptions(BaseModel):
     """What a stream carries beside the text."""
 
@@ -94,9 +103,9 @@ class ChatCompletionRequest(SamplingFields):
     prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     tools: list[Any] | None = None
     """These four are told apart in ``tools.py``."""
-    tool_choice: Any = None
+    tool_choice: Annotated[Any, WithJsonSchema(CHOICE)] = None
     functions: list[Any] | None = None
-    function_call: Any = None
+    function_call: Annotated[Any, WithJsonSchema(CHOICE)] = None
     parallel_tool_calls: bool | None = None
 
 

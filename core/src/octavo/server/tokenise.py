@@ -6,11 +6,11 @@ same body, so that a client can count tokens before it asks.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from octavo.errors import RequestError
 from octavo.server.body import read_body
@@ -23,6 +23,8 @@ from octavo.server.schema import ChatCompletionRequest
 from octavo.server.service import Service, json_response
 from octavo.server.turn import Ask, Turn, conversation
 
+_MESSAGES = {"title": "Messages", "anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "null"}]}
+
 
 class TokenizeRequest(BaseModel):
     """POST /tokenize: a text, or a chat request, of which only ``messages`` is told apart here."""
@@ -31,7 +33,7 @@ class TokenizeRequest(BaseModel):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Any = None
+    messages: Annotated[Any, WithJsonSchema(_MESSAGES)] = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
 

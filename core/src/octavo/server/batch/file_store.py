@@ -48,6 +48,24 @@ class FileObject(Struct):
     status_details: None = None
 
 
+class FileList(Struct):
+    """A page of files."""
+
+    data: list[FileObject]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+    object: Literal["list"] = "list"
+
+
+class DeletedFile(Struct):
+    """Answer of DELETE /v1/files/{id}."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True
+
+
 def new_id(prefix: str) -> str:
     """An id that nobody can guess."""
     return f"{prefix}{uuid.uuid4().hex}"

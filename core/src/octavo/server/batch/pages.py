@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import sqlalchemy as sql
 from sqlalchemy import Connection, RowMapping, Table
 
 from octavo.errors import RequestError
+
+
+class _Shown(Protocol):
+    @property
+    def id(self) -> str: ...
+
 
 _SANE = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
@@ -39,6 +46,11 @@ def page(
     rows = connection.execute(query.order_by(number.asc() if ascending else number.desc()).limit(limit + 1))
     found = list(rows.mappings())
     return found[:limit], len(found) > limit
+
+
+def ends(objects: Sequence[_Shown]) -> tuple[str | None, str | None]:
+    """The ids of a page's first and last object."""
+    return (objects[0].id, objects[-1].id) if objects else (None, None)
 
 
 def page_size(given: str | None, default: int, most: int) -> int:

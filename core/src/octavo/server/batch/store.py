@@ -95,6 +95,16 @@ class BatchObject(Struct, kw_only=True):
     metadata: dict[str, str] | None = None
 
 
+class BatchList(Struct):
+    """A page of batches."""
+
+    data: list[BatchObject]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+    object: Literal["list"] = "list"
+
+
 class Batch(Struct):
     """A batch, as it is run."""
 

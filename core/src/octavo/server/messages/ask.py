@@ -13,6 +13,7 @@ from octavo.server.messages.schema import TurnFields
 from octavo.server.messages.tools import read_choice, read_tools
 from octavo.server.prompts import normalise_messages, truncation
 from octavo.server.turn import Ask
+from octavo.server.variables import THINKING
 
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """The API's words, and those that chat templates know."""
@@ -68,7 +69,7 @@ def message_ask(body: TurnFields, params: SamplingParams) -> Ask:
 def _variables(body: TurnFields) -> dict[str, Any]:
     """What templates know of thinking, under both of its names, and of effort."""
     wanted = read_thinking(body.thinking).wanted
-    variables: dict[str, Any] = {"enable_thinking": wanted, "thinking": wanted}
+    variables: dict[str, Any] = dict.fromkeys(THINKING, wanted)
     effort = (body.output_config or {}).get("effort")
     if effort is not None:
         if not isinstance(effort, str) or effort not in _EFFORTS:

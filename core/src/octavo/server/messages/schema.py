@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from octavo.server.fields import COMPLETION_UNBUILT, Unbuilt, only
 from octavo.server.schema import SamplingFields
+
+_SYSTEM = {
+    "title": "System",
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}],
+}
 
 
 class TurnFields(SamplingFields):
     """POST /v1/messages/count_tokens; everything that makes the prompt."""
 
     messages: list[dict[str, Any]]
-    system: Any = None
+    system: Annotated[Any, WithJsonSchema(_SYSTEM)] = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None

@@ -12,11 +12,8 @@ from octavo.server.responses.items import Item
 from octavo.server.responses.queries import page_of
 from octavo.server.responses.read_items import only_items, read_items
 from octavo.server.responses.replies import DeletedConversation, item_list
-from octavo.server.responses.schema import ConversationRequest, ConversationUpdate, NewItems
+from octavo.server.responses.schema import MAX_ITEMS, ConversationRequest, ConversationUpdate, NewItems
 from octavo.server.service import json_response
-
-MAX_ITEMS = 20
-"""Of one request, as in the OpenAI API."""
 
 
 def add_routes(router: APIRouter, store: ConversationStore) -> None:

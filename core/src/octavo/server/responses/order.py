@@ -28,6 +28,7 @@ from octavo.server.responses.tools import Toolbox, read_tools
 from octavo.server.responses.writer import Style
 from octavo.server.service import Service
 from octavo.server.turn import Ask, Turn
+from octavo.server.variables import template_variables
 
 LOGPROBS = "message.output_text.logprobs"
 SEALED_REASONING = "reasoning.encrypted_content"
@@ -40,8 +41,6 @@ _NOTHING_TO_INCLUDE = (
     "code_interpreter_call.outputs",
 )
 """What outputs that this server never makes would carry."""
-_RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
-"""What ``chat_template_kwargs`` may not override."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,7 @@ async def _fitting(
 ) -> Turn:
     """The turn with all items, or, under truncation, with as many of the latest as fit."""
     context = service.backend.max_model_len
+    variables = template_variables(body.chat_template_kwargs, body.reasoning.effort if body.reasoning else None)
 
     async def attempt(cut: int) -> Turn:
         ask = Ask(
@@ -135,7 +135,7 @@ async def _fitting(
             tools=toolbox.tools,
             tool_choice=toolbox.choice,
             parallel_tool_calls=body.parallel_tool_calls is not False,
-            template_variables=_variables(body),
+            template_variables=variables,
             truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
@@ -171,21 +171,6 @@ def _checked(turn: Turn, room: int, context: int, cure: str) -> Turn:
             param="input",
         )
     return turn
-
-
-def _variables(body: TurnFields) -> dict[str, Any]:
-    """The template's variables. Templates know effort as a word, or as a switch of one of two names."""
-    variables = dict(body.chat_template_kwargs or {})
-    for name in _RESERVED:
-        if name in variables:
-            raise RequestError(f"'chat_template_kwargs' may not set '{name}'.", param="chat_template_kwargs")
-    effort = body.reasoning.effort if body.reasoning else None
-    if effort is not None:
-        variables.setdefault("reasoning_effort", effort)
-    if effort == "none":
-        for switch in ("enable_thinking", "thinking"):
-            variables.setdefault(switch, False)
-    return variables
 
 
 def _style(body: ResponseRequest) -> Style:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from octavo.server.schema import SamplingFields, StreamOptions
+from octavo.server.schema import CHOICE, Metadata, SamplingFields, StreamOptions
 
-Metadata = Annotated[
-    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
-]
-"""At most 16 pairs, of keys of up to 64 and values of up to 512 characters."""
+MAX_ITEMS = 20
+"""Of one request that adds to a conversation, as in the OpenAI API."""
+
+_ITEMS = {"type": "array", "items": {"type": "object"}}
+_NEW_ITEMS = {**_ITEMS, "maxItems": MAX_ITEMS}
+
+
+class ConversationName(BaseModel):
+    """A conversation, by its id."""
+
+    id: str
 
 
 def _id_of(value: Any) -> Any:
@@ -50,16 +57,20 @@ class ResponseStreamOptions(StreamOptions):
 class TurnFields(SamplingFields):
     """What makes a turn: the fields that creating a response and counting its input share."""
 
-    input: Any = None
+    input: Annotated[
+        Any, WithJsonSchema({"title": "Input", "anyOf": [{"type": "string"}, _ITEMS, {"type": "null"}]})
+    ] = None
     """A string or items, told apart in ``read_items.py``."""
     instructions: str | None = None
     previous_response_id: str | None = None
-    conversation: Annotated[str | None, BeforeValidator(_id_of)] = None
+    conversation: Annotated[
+        str | None, BeforeValidator(_id_of, json_schema_input_type=str | ConversationName | None)
+    ] = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningFields | None = None
     text: TextFields | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: Any = None
+    tool_choice: Annotated[Any, WithJsonSchema(CHOICE)] = None
     """A word or an object, told apart in ``tools.py``."""
     truncation: Literal["auto", "disabled"] | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -87,7 +98,7 @@ class ConversationRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    items: Any = None
+    items: Annotated[Any, WithJsonSchema({"title": "Items", "anyOf": [_NEW_ITEMS, {"type": "null"}]})] = None
     metadata: Metadata | None = None
 
 
@@ -104,4 +115,4 @@ class NewItems(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    items: Any
+    items: Annotated[Any, WithJsonSchema({"title": "Items", **_NEW_ITEMS})]

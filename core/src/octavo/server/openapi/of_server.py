@@ -1,0 +1,28 @@
+"""Routes about the server and its models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.server.health import Health, Load, Version
+from octavo.server.models import ANTHROPIC_VERSION
+from octavo.server.openapi.declared import Parameter, Route
+from octavo.server.replies import AnthropicModel, AnthropicModels, ModelCard, ModelList
+from octavo.server.timing import TimingReport
+
+PATH = "/openapi.json"
+
+_CARDS = (ModelCard, AnthropicModel)
+_LISTS = (ModelList, AnthropicModels)
+_SHAPE = (Parameter(ANTHROPIC_VERSION, "With any value, the answer has Anthropic's shape.", place="header"),)
+
+ROUTES = (
+    Route("GET", "/v1/models", "List the models", reply=_LISTS, parameters=_SHAPE),
+    Route("GET", "/v1/models/{name:path}", "Describe one model", reply=_CARDS, errors=(404,), parameters=_SHAPE),
+    Route("GET", "/health", "Whether requests would be served", reply=Health),
+    Route("GET", "/ping", "The same, for SageMaker", reply=Health),
+    Route("GET", "/version", "The version of the server", reply=Version),
+    Route("GET", "/load", "How many requests are being answered", reply=Load),
+    Route("GET", "/octavo/timing", "What the server adds to the time of a token", reply=TimingReport),
+    Route("GET", PATH, "This document", reply=dict[str, Any]),
+)
