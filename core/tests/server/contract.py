@@ -175,7 +175,7 @@ def _fields(document: Mapping[str, Any], described: Mapping[str, Any]) -> set[st
 
 def _made_sensible(body: Mapping[str, Any], kept: set[str], fields: set[str], objects: Objects) -> dict[str, Any]:
     """What is needed, as it should be, and of the rest what is kept."""
-    needed = {name: value for name, value in SENSIBLE.items() if name in body}
+    needed = {name: value for name, value in SENSIBLE.items() if name in body or name in fields & {"input"}}
     short = {name: value for name, value in SHORT.items() if name in fields}
     if "input_file_id" in body:
         needed["input_file_id"] = objects.file()

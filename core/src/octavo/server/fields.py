@@ -138,6 +138,16 @@ RESPONSES_UNBUILT: Mapping[str, Unbuilt] = {
 }
 
 
+def undescribed(unbuilt: Mapping[str, Unbuilt]) -> Callable[[dict[str, Any]], None]:
+    """What takes these fields out of a request model's JSON schema: there may be some among those it shares."""
+
+    def take_out(schema: dict[str, Any]) -> None:
+        for name in schema["properties"].keys() & unbuilt.keys():
+            del schema["properties"][name]
+
+    return take_out
+
+
 def refuse_unbuilt(body: Mapping[str, Any], unbuilt: Mapping[str, Unbuilt]) -> None:
     """Raise RequestError for the first field of ``body`` that asks for a feature that is not built."""
     for name in body.keys() & unbuilt.keys():

@@ -10,7 +10,11 @@ from typing import Any
 import openai
 import pytest
 from openai.types import Batch
+from server.conftest import Serve, Served
 from server_fake import FakeEngine
+
+from octavo.server import ServerSettings
+from octavo.server.limits import Limits
 
 
 def _lines(count: int, prefix: str = "c", url: str = "/v1/completions", **body: Any) -> bytes:
@@ -285,9 +289,9 @@ def test_files_have_a_limit_of_their_own(client: openai.OpenAI, served: Any) -> 
 
 def test_an_owner_has_room_for_so_much(other: openai.OpenAI) -> None:
     kept = [_upload(other, b"x" * 290_000) for _ in range(3)]
-    with pytest.raises(openai.BadRequestError, match="delete files first") as caught:
+    with pytest.raises(openai.APIStatusError, match="delete files first") as caught:
         _upload(other, b"x" * 290_000)
-    assert caught.value.code == "storage_full"
+    assert (caught.value.status_code, caught.value.code) == (413, "storage_full")
     for file in kept:
         other.files.delete(file)
 
@@ -319,3 +323,28 @@ def test_an_output_is_no_input(client: openai.OpenAI) -> None:
         client.batches.create(
             input_file_id=batch.output_file_id or "", endpoint="/v1/completions", completion_window="24h"
         )
+
+
+def test_more_batches_than_may_be_open_are_refused_and_not_tried_again(serve: Serve) -> None:
+    engine = FakeEngine(pause=0.05)
+    with serve(engine, ServerSettings(limits=Limits(open_batches=1))) as served:
+        with openai.OpenAI(base_url=served.url, api_key="none") as client:
+            _begin(client, _lines(40))
+            with pytest.raises(openai.RateLimitError, match="cancel one") as caught:
+                _begin(client, _lines(1))
+    assert caught.value.code == "too_many_batches"
+    assert caught.value.response.headers["x-should-retry"] == "false"
+
+
+def test_a_part_of_a_file_can_be_asked_for(client: openai.OpenAI, served: Served) -> None:
+    path = f"/v1/files/{_upload(client, b'0123456789')}/content"
+    key = {"authorization": f"Bearer {client.api_key}"}
+    part = served.request("GET", path, headers={**key, "range": "bytes=3-5"})
+    assert (part.status, part.body, part.headers["content-range"]) == (206, b"345", "bytes 3-5/10")
+    several = served.request("GET", path, headers={**key, "range": "bytes=0-1,5-6"})
+    assert (several.status, several.body) == (200, b"0123456789")
+    beyond = served.request("GET", path, headers={**key, "range": "bytes=10-"})
+    assert (beyond.status, beyond.headers["content-range"]) == (416, "bytes */10")
+    assert "bytes=10-" in beyond.error["message"]
+    nonsense = served.request("GET", path, headers={**key, "range": "lines=1-2"})
+    assert (nonsense.status, nonsense.error["type"]) == (400, "invalid_request_error")

@@ -51,7 +51,8 @@ def written(routes: Sequence[Route]) -> dict[str, Any]:
             },
         },
     }
-    return _with_short_names(document)
+    named: dict[str, Any] = _with_short_names(document)
+    return named
 
 
 def _failures_of(routes: Sequence[Route]) -> list[tuple[Dialect, int]]:

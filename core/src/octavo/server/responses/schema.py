@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from octavo.server.fields import RESPONSES_UNBUILT, undescribed
 from octavo.server.schema import CHOICE, Metadata, SamplingFields, StreamOptions
 
 MAX_ITEMS = 20
@@ -56,6 +57,8 @@ class ResponseStreamOptions(StreamOptions):
 
 class TurnFields(SamplingFields):
     """What makes a turn: the fields that creating a response and counting its input share."""
+
+    model_config = ConfigDict(json_schema_extra=undescribed(RESPONSES_UNBUILT))
 
     input: Annotated[
         Any, WithJsonSchema({"title": "Input", "anyOf": [{"type": "string"}, _ITEMS, {"type": "null"}]})
