@@ -68,6 +68,10 @@ class EngineConfig:
     served_model_names: tuple[str, ...] = ()
     chat_template: str | None = None
     """A Jinja template in place of the checkpoint's own."""
+    grammar_seconds: float = 10.0
+    """How long compiling the form of structured output may take."""
+    grammar_memory: int = 2**30
+    """Bytes that it may take."""
     step_timeout: float = 300.0
     """Seconds that a device may take for one step before a server gives it up; 0 waits for ever."""
     artifacts: Path | None = None

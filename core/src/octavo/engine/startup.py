@@ -196,7 +196,9 @@ def _assemble(
         seed=config.seed,
     )
     names = config.served_model_names or (default_name(config.model),)
-    forms = Forms(tokenizer, model.config.vocab_size, eos_ids)
+    forms = Forms(
+        tokenizer, model.config.vocab_size, eos_ids, seconds=config.grammar_seconds, memory_bytes=config.grammar_memory
+    )
     return Started(core, tokenizer, forms, model, platform.info.name, plan, blocks, names)
 
 
