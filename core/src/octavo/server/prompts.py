@@ -58,7 +58,7 @@ async def conversation_prompt(
     if chat_template is not None:
         options["chat_template"] = chat_template
     return await _off_loop(
-        sum(len(message["content"]) for message in plain),
+        sum(len(message["content"] or "") for message in plain),
         lambda: tokenizer.apply_chat_template(
             plain,
             add_generation_prompt=add_generation_prompt,
