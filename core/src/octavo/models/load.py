@@ -13,6 +13,7 @@ from octavo.graph.ir import Graph
 from octavo.models.checkpoint import Checkpoint, open_checkpoint
 from octavo.models.config import ModelConfig
 from octavo.models.family import Family
+from octavo.models.pooling import Pooling, Task, apply_task
 from octavo.models.registry import family_for
 
 _logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ class Model:
     config: ModelConfig
     graph: Graph
     checkpoint: Checkpoint
+    pooling: Pooling | None = None
+    """How its hidden states become vectors; ``None`` for a model that generates."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -35,11 +38,12 @@ class Model:
         return (*sorted(path.glob("*.safetensors")), path / "config.json") if path.is_dir() else (path,)
 
 
-def load_model(path: Path, dtype: str = "f32", plugins: Sequence[Family] = ()) -> Model:
+def load_model(path: Path, dtype: str = "f32", plugins: Sequence[Family] = (), task: Task | None = None) -> Model:
     """Open the checkpoint at ``path`` and build its graph, whose activations are ``dtype``.
 
-    Each weight's format in the graph is the one its checkpoint stores. Raises CheckpointError if files are damaged,
-    the config cannot be honoured, or a weight is missing or of another shape than the config implies.
+    Each weight's format in the graph is the one its checkpoint stores. ``task`` is what it shall do; ``None`` leaves
+    that to the checkpoint. Raises CheckpointError if files are damaged, the config cannot be honoured, or a weight is
+    missing or of another shape than the config implies, and ConfigError for a task that it cannot do.
     """
     checkpoint = open_checkpoint(path)
     present = set(checkpoint.names())
@@ -53,9 +57,9 @@ def load_model(path: Path, dtype: str = "f32", plugins: Sequence[Family] = ()) -
     # A missing weight gets any format: check_weights names all that are missing at once.
     builder = Builder(config.family, dtype, lambda name: checkpoint.info(name)[0].name if name in present else "f32")
     family.build(config, builder)
-    graph = builder.build()
+    graph, pooling = apply_task(builder.build(), checkpoint.config, path, task)
     check_weights(graph, checkpoint)
-    return Model(config, graph, checkpoint)
+    return Model(config, graph, checkpoint, pooling)
 
 
 def check_weights(graph: Graph, checkpoint: Checkpoint) -> None:
