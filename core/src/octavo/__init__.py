@@ -19,7 +19,16 @@ from octavo._version import version
 
 if TYPE_CHECKING:
     from octavo.config import EngineConfig, Settings
-    from octavo.engine import LLM, AsyncLLM, CompletionOutput, Logprob, RequestOutput
+    from octavo.engine import (
+        LLM,
+        AsyncLLM,
+        CompletionOutput,
+        EmbeddingOutput,
+        Logprob,
+        RequestOutput,
+        ScoreOutput,
+    )
+    from octavo.pooling import PoolingParams
     from octavo.sampling import SamplingParams
 
 __version__ = version()
@@ -28,16 +37,19 @@ _HOMES = {
     "LLM": "octavo.engine",
     "AsyncLLM": "octavo.engine",
     "CompletionOutput": "octavo.engine",
+    "EmbeddingOutput": "octavo.engine",
     "EngineConfig": "octavo.config",
     "Logprob": "octavo.engine",
+    "PoolingParams": "octavo.pooling",
     "RequestOutput": "octavo.engine",
     "SamplingParams": "octavo.sampling",
+    "ScoreOutput": "octavo.engine",
     "Settings": "octavo.config",
 }
 
 __all__ = [
-    "LLM", "AsyncLLM", "CompletionOutput", "EngineConfig", "Logprob", "RequestOutput", "SamplingParams", "Settings",
-    "__version__",
+    "LLM", "AsyncLLM", "CompletionOutput", "EmbeddingOutput", "EngineConfig", "Logprob", "PoolingParams",
+    "RequestOutput", "SamplingParams", "ScoreOutput", "Settings", "__version__",
 ]  # fmt: skip
 
 

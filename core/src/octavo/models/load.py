@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.config import Task
 from octavo.errors import CheckpointError, UnknownArchitecture
 from octavo.graph.builder import Builder
 from octavo.graph.ir import Graph
 from octavo.models.checkpoint import Checkpoint, open_checkpoint
 from octavo.models.config import ModelConfig
 from octavo.models.family import Family
-from octavo.models.pooling import Pooling, Task, apply_task
+from octavo.models.pooling import Pooling, apply_task
 from octavo.models.registry import family_for
 
 _logger = logging.getLogger(__name__)

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from octavo.config import Task
 from octavo.errors import CheckpointError, ConfigError
 from octavo.graph import Graph, pooled
 from octavo.models.safetensors_reader import read_json, read_json_list
-
-Task = Literal["generate", "embed", "score"]
-"""What a model is served for. ``score``: a cross-encoder, which reads two texts at once and says how well they fit."""
 
 _KINDS = {
     "pooling_mode_mean_tokens": "mean",

@@ -158,11 +158,15 @@ class StepInput:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step brings back: ``samples`` from a device that samples (`Capabilities.sampling`), else ``logits``."""
+    """What a step brings back: ``samples`` from a device that samples (`Capabilities.sampling`), else ``logits``; of a
+    graph whose output is ``pooled``, that and nothing else.
+    """
 
     logits: Floats | None = None
     """[S, V] in host memory; padding rows hold anything, finite or not."""
     samples: Samples | None = None
     """For all D draws; the logits are not looked at then."""
+    pooled: Floats | None = None
+    """[R, W] in host memory: a vector of each row's tokens in this step; padding rows hold anything."""
     device_seconds: float | None = None
     """The device's own time for the step, where it is known."""

@@ -31,6 +31,8 @@ class SchedulerConfig:
     coming, the others wait."""
     max_waiting: int | None = None
     """Requests that may wait; one more is refused."""
+    whole_prompts: bool = False
+    """A prompt is computed in one step, and nothing of it is found in the cache."""
     itl_target: float | None = None
     """Seconds that a step in which rows decode should not exceed: its prompt chunks are chosen by it."""
 
