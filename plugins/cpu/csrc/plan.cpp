@@ -19,6 +19,9 @@ void Model::finish() {
     int feeder[3] = {-1, -1, -1};  // the last step that fed each kind
     for (size_t i = 0; i < steps.size(); ++i) {
         Step& step = steps[i];
+        whole_rows_ = whole_rows_ || step.op == Op::Pool || step.bidirectional;
+        if (step.op == Op::Pooled) pooled_width_ = step.width;
+        if (step.logits) scored_ = step.domain;
         if (step.feed != Feed::None) {
             feeder[int(step.feed)] = int(i);
             step.repeatable = step.out[0] < 0 && i + 1 < steps.size() && steps[i + 1].op == Op::Linear;
@@ -89,13 +92,15 @@ void Model::reserve(int tokens) {
     for (int width : buffer_widths) widest_buffer = std::max(widest_buffer, (width + 15) / 16 * 16);
     const size_t scratch = size_t(std::max({attention_scratch(head_dim) + 2 * kVectors * partial_stride(head_dim), 2 * widest_buffer, kLogitTiles * kTile * tokens}));
     scratch_.assign(size_t(pool_->threads()), std::vector<float>(scratch));
+    ones_.assign(size_t(widest_buffer), 1.0f);
     bests_.assign(size_t(pool_->threads()), std::vector<Best>(size_t(tokens)));
 }
 
-void Model::run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+void Model::run(const StepArrays& arrays, KVStore& kv, const Results& to) {
     for (int c = 0; c < arrays.copies_count; ++c) kv.copy_block(arrays.copies[2 * c], arrays.copies[2 * c + 1]);
     const bool ordered = std::is_sorted(arrays.sample_rows, arrays.sample_rows + arrays.samples);
-    if (arrays.tokens_count <= kPieceTokens || !ordered) return run_piece(arrays, kv, logits, best);
+    if (arrays.tokens_count <= kPieceTokens || !ordered) return run_piece(arrays, kv, to);
+    if (whole_rows_) return run_whole_rows(arrays, kv, to);
     // A piece is a step of its own: of each row the tokens that fall into it, over the context up to them.
     std::vector<int32_t> starts(size_t(arrays.rows) + 1), contexts(size_t(arrays.rows)), samples;
     int sampled = 0;
@@ -115,19 +120,23 @@ void Model::run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best
         piece.context_lens = contexts.data();
         piece.samples = int(samples.size());
         piece.sample_rows = samples.data();
-        run_piece(piece, kv, logits ? logits + size_t(sampled) * size_t(vocab) : nullptr, best ? best + sampled : nullptr);
+        run_piece(piece, kv, {to.logits ? to.logits + size_t(sampled) * size_t(vocab) : nullptr, to.best ? to.best + sampled : nullptr, nullptr});
         sampled += piece.samples;
     }
 }
 
-void Model::run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
-    reserve(std::max(arrays.tokens_count, arrays.samples));
+void Model::run_piece(const StepArrays& arrays, KVStore& kv, const Results& to) {
+    reserve(std::max({arrays.tokens_count, arrays.samples, whole_rows_ ? arrays.rows : 0}));
     reserve_partials(arrays);
     for (size_t i = 0; i < steps.size(); ++i) taken_[i].store(0, std::memory_order_relaxed);
-    pool_->run([&](int worker) { work(worker, arrays, kv, logits, best); });
+    pool_->run([&](int worker) { work(worker, arrays, kv, to); });
 }
 
-void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+int Model::rows_of(const Step& step, const StepArrays& arrays) const {
+    return step.domain == Domain::Tokens ? arrays.tokens_count : step.domain == Domain::Samples ? arrays.samples : arrays.rows;
+}
+
+void Model::work(int worker, const StepArrays& arrays, KVStore& kv, const Results& to) {
     if (clock_) clock_->start(worker);
     for (size_t r = 0; r < ropes.size(); ++r) {
         const auto [first, last] = share(arrays.tokens_count, worker);
@@ -141,8 +150,8 @@ void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logit
     }
     if (clock_) clock_->charge(worker, steps.size(), StepClock::Working);
     for (size_t i = 0; i < steps.size(); ++i) {
-        execute(steps[i], worker, arrays, kv, logits, best);
-        if (!repeats(steps[i], steps[i].on_samples ? arrays.samples : arrays.tokens_count)) meet(steps[i], worker);
+        execute(steps[i], worker, arrays, kv, to);
+        if (!repeats(steps[i], rows_of(steps[i], arrays))) meet(steps[i], worker);
         else if (clock_) clock_->charge(worker, i, StepClock::Working);
     }
 }
@@ -173,26 +182,26 @@ void Model::feed(const Step& step, const float* values, int width, int row, cons
     } else if (step.feed == Feed::Bf16) kernels_->to_bf16(values, width, to.bf16 + size_t(row) * size_t(to.k));
 }
 
-void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
-    const int rows = step.on_samples ? arrays.samples : arrays.tokens_count;
-    if (step.op == Op::Linear) return step.logits ? logits_or_best(step, worker, rows, logits, best) : linear(step, worker, rows);
+void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, const Results& to) {
+    const int rows = rows_of(step, arrays);
+    if (step.op == Op::Linear) return step.logits ? logits_or_best(step, worker, rows, to) : linear(step, worker, rows);
     if (step.op == Op::Attention) return attention(step, worker, arrays, kv);
     const bool repeated = repeats(step, rows);  // every worker does all rows, for itself
     if (repeated) {
-        for (int r = 0; r < rows; ++r) execute_row(step, worker, r, true, arrays, kv, private_[size_t(worker)]);
+        for (int r = 0; r < rows; ++r) execute_row(step, worker, r, true, arrays, kv, private_[size_t(worker)], to);
         return;
     }
     for (Share part = take(step, rows); part.first < part.last; part = take(step, rows))
-        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, false, arrays, kv, activations_);
+        for (int r = part.first; r < part.last; ++r) execute_row(step, worker, r, false, arrays, kv, activations_, to);
 }
 
-void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed) {
+void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed, const Results& to) {
     const int width = step.width;
     float* const scratch = scratch_[size_t(worker)].data();
     switch (step.op) {
         case Op::Embed: {
             const Table& table = tables[size_t(step.vector)];
-            dequantise_row(table.format, table.rows + size_t(arrays.tokens[r]) * table.row_bytes, table.columns, row(step.out[0], r));
+            dequantise_row(table.format, table.rows + size_t(step.table.of((step.table.positions ? arrays.positions : arrays.tokens)[r])) * table.row_bytes, table.columns, row(step.out[0], r));
             break;
         }
         case Op::RmsNorm: {
@@ -217,7 +226,7 @@ void Model::execute_row(const Step& step, int worker, int r, bool repeated, cons
         case Op::WriteKV: write_kv(step, arrays, kv, r, row(step.in[0], r), row(step.in[1], r), scratch); break;
         case Op::Gated: {
             float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
-            kernels_->gated(row(step.in[0], r), row(step.in[1], r), width, step.gate, y);
+            kernels_->gated(row(step.in[0], r), step.in[1] >= 0 ? row(step.in[1], r) : ones_.data(), width, step.gate, y);
             feed(step, y, width, r, fed);
             break;
         }
@@ -239,6 +248,9 @@ void Model::execute_row(const Step& step, int worker, int r, bool repeated, cons
         case Op::Bias:
             for (int i = 0; i < width; ++i) row(step.out[0], r)[i] += vectors[size_t(step.vector)][size_t(i)];
             break;
+        case Op::LayerNorm:
+        case Op::Pool:
+        case Op::Pooled: encode_row(step, worker, r, arrays, fed, to); break;
         case Op::Linear:
         case Op::Attention: break;
     }
@@ -273,7 +285,9 @@ void Model::linear(const Step& step, int worker, int rows) {
 }
 
 // The output matrix, a few tiles at a time: its logits are copied out or folded into each row's best, and never stored whole otherwise.
-void Model::logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best) {
+void Model::logits_or_best(const Step& step, int worker, int rows, const Results& to) {
+    float* const logits = to.logits;
+    Best* const best = to.best;
     const Matrix& matrix = matrices[size_t(step.matrices[0])];
     constexpr int ld = kLogitTiles * kTile;
     const float* const bias = step.vector < 0 ? nullptr : vectors[size_t(step.vector)].data();
@@ -321,7 +335,7 @@ AttentionUnit Model::attention_unit(const Step& step, const StepArrays& arrays, 
     unit.scale = step.scale;
     unit.softcap = step.softcap;
     unit.has_sinks = step.vector >= 0;
-    unit.table = arrays.tables + (size_t(step.group) * size_t(arrays.rows) + size_t(r)) * size_t(arrays.table_width);
+    unit.table = arrays.tables + (size_t(step.group) * size_t(arrays.table_stride) + size_t(r)) * size_t(arrays.table_width);
     unit.format = kv.format;
     unit.keys = kv.keys(step.slot) + size_t(head) * kv.key_bytes();
     unit.values = kv.values(step.slot) + size_t(head) * kv.value_bytes();
@@ -331,8 +345,9 @@ AttentionUnit Model::attention_unit(const Step& step, const StepArrays& arrays, 
             const int v = unit.vectors++, column = (head * shared + h) * step.head_dim;
             unit.queries[v] = row(step.in[0], start + q) + column;
             unit.outputs[v] = row(step.out[0], start + q) + column;
-            unit.positions[v] = arrays.context_lens[r] - count + q;
-            unit.first[v] = step.window > 0 ? std::max(0, unit.positions[v] - step.window + 1) : 0;
+            const int position = arrays.context_lens[r] - count + q;
+            unit.positions[v] = step.bidirectional ? arrays.context_lens[r] - 1 : position;
+            unit.first[v] = step.window > 0 ? std::max(0, position - step.window + 1) : 0;
             if (unit.has_sinks) unit.sinks[v] = vectors[size_t(step.vector)][size_t(head * shared + h)];
         }
     return unit;
