@@ -230,9 +230,12 @@ void Model::execute_row(const Step& step, int worker, int r, bool repeated, cons
             feed(step, y, width, r, fed);
             break;
         }
-        case Op::Add:
-            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] + row(step.in[1], r)[i];
+        case Op::Add: {
+            const float *a = row(step.in[0], r), *b = row(step.in[1], r);
+            float* const y = row(step.out[0], r);
+            for (int i = 0; i < width; ++i) y[i] = a[i] + b[i];
             break;
+        }
         case Op::Mul:
             for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * row(step.in[1], r)[i];
             break;
@@ -245,9 +248,12 @@ void Model::execute_row(const Step& step, int worker, int r, bool repeated, cons
         case Op::TakeRows:
             std::memcpy(row(step.out[0], r), row(step.in[0], arrays.sample_rows[r]), size_t(width) * sizeof(float));
             break;
-        case Op::Bias:
-            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] += vectors[size_t(step.vector)][size_t(i)];
+        case Op::Bias: {
+            const float* const bias = vectors[size_t(step.vector)].data();
+            float* const y = row(step.out[0], r);
+            for (int i = 0; i < width; ++i) y[i] += bias[i];
             break;
+        }
         case Op::LayerNorm:
         case Op::Pool:
         case Op::Pooled: encode_row(step, worker, r, arrays, fed, to); break;
