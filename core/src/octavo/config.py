@@ -15,8 +15,8 @@ DTYPES: Mapping[str, str | None] = {
 """The names people type for activation dtypes, and the graph's own."""
 
 Task = Literal["generate", "embed", "score"]
-"""What a model is served for. ``embed`` makes a vector of each text, ``score`` reads two texts at once and says how well
-they fit (a cross-encoder)."""
+"""What a model is served for. ``embed`` makes a vector of each text, ``score`` reads two texts at once and says how
+well they fit (a cross-encoder)."""
 
 KV_DTYPES: Mapping[str, str | None] = {**DTYPES, "int8": "int8"}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
-from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, dtype_named, flag
+from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, Task, dtype_named, flag
 from octavo.errors import ConfigError
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -61,6 +61,9 @@ def serve(
             metavar="MS", help="Most milliseconds between two tokens of a stream while prompts are computed beside it."
         ),
     ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="generate, embed or score, in place of what the checkpoint says it is for.")
+    ] = None,
     chat_template: Annotated[
         Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")
     ] = None,
@@ -92,6 +95,7 @@ def serve(
         artifacts=artifacts,
         require_artifacts=require_artifacts,
         itl_target_ms=itl_target,
+        task=_task(task),
         served_model_names=tuple(served_model_name or ()),
         chat_template=_read_template(chat_template),
         step_timeout=step_timeout,
@@ -127,6 +131,16 @@ def describe(platform: str, context: int, rows: int, blocks: int, block_size: in
     """One line on what an engine was started with."""
     cache = f"{blocks - 1} blocks of {block_size} tokens"  # one is the null block
     return f"Running on {platform}: up to {rows} sequences of up to {context} tokens, a KV cache of {cache}"
+
+
+def _task(name: str | None) -> Task | None:
+    known: tuple[Task, ...] = get_args(Task)
+    for task in known:
+        if task == name:
+            return task
+    if name is None:
+        return None
+    raise ConfigError(f"task {name!r} is not known; choose {', '.join(known)} (--task)")
 
 
 def _policy(name: str) -> Literal["fcfs", "priority"]:

@@ -13,13 +13,13 @@ from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
 from octavo.engine.core import NO_TEXT, NO_VECTORS
 from octavo.engine.outputs import RequestDelta, RequestState
-from octavo.engine.pooled import NOTHING_SAMPLED, TASKS, Vector, check_params, finished, folded
+from octavo.engine.pooled import NOTHING_SAMPLED, TASKS, check_params, finished, folded
 from octavo.engine.prompts import Prompt, prompt_ids
 from octavo.engine.startup import Started, start
 from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.models import Pooling
 from octavo.platform import Progress
-from octavo.pooling import PoolingParams
+from octavo.pooling import PoolingParams, Vector
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
 from octavo.text import Tokenizer
@@ -52,7 +52,7 @@ class AsyncLLM:
         self.model_names = model_names
         self.max_model_len = max_model_len
         self.default_params = default_params
-        self.tasks = TASKS[pooling and pooling.task]
+        self.tasks = TASKS[None if pooling is None else pooling.task]
         self.pairs = pooling is not None and pooling.task == "score"
         self._pooling = pooling
         self._vocab_size = vocab_size

@@ -158,7 +158,9 @@ class EngineCore:
                 own = self._run(alone)
             except Exception as fault:  # noqa: BLE001 - this row's own; it is told so, and the others go on
                 reason = f"{type(fault).__name__}: {fault}"
-                own = StepResult([[]], [None], [None], {row: reason}, [np.zeros(0, np.float32)] if self._pools else None)
+                own = StepResult(
+                    [[]], [None], [None], {row: reason}, [np.zeros(0, np.float32)] if self._pools else None
+                )
             result.tokens += own.tokens
             result.logprobs += own.logprobs
             result.prompt_logprobs += own.prompt_logprobs

@@ -11,20 +11,16 @@ from octavo.engine.pooled import (
     NOTHING_SAMPLED,
     EmbeddingOutput,
     ScoreOutput,
-    Vector,
     check_params,
-    cosine,
     finished,
     folded,
     limited,
-    paired,
-    truncation,
 )  # fmt: skip
 from octavo.engine.progress import prompts_progress
 from octavo.engine.prompts import Prompt, as_batch, prompt_text
 from octavo.errors import RequestError, RequestFailed
 from octavo.models import ModelConfig, Pooling
-from octavo.pooling import PoolingParams
+from octavo.pooling import PoolingParams, Vector, cosine, paired, truncation
 from octavo.text import Tokenizer
 
 
@@ -73,9 +69,7 @@ class Embedder:
         vectors = self._run([folded(ids, types, self._vocab_size) for ids, types in encoded], params, show=show)
         return [ScoreOutput(float(v[0]), len(ids)) for v, (ids, _) in zip(vectors, encoded, strict=True)]
 
-    def _run(
-        self, prompts: Sequence[tuple[int, ...]], params: PoolingParams | None, *, show: bool
-    ) -> list[Vector]:
+    def _run(self, prompts: Sequence[tuple[int, ...]], params: PoolingParams | None, *, show: bool) -> list[Vector]:
         """The finished vectors, in order."""
         params = params or PoolingParams()
         if self._pooling is None:

@@ -39,8 +39,8 @@ class Pooling:
     max_length: int | None = None
     """Tokens that it was trained to read, where that is less than it has positions for."""
     dimensions: tuple[int, ...] | None = None
-    """Shorter lengths that its embeddings may be cut to (Matryoshka); empty: any; ``None``: it was not trained for that.
-    """
+    """Shorter lengths that its embeddings may be cut to (Matryoshka); empty: any; ``None``: it was not trained
+    for that."""
     width: int = 0
     """Elements of a vector."""
     whole: bool = True
@@ -67,8 +67,8 @@ def apply_task(
         task = "embed" if encoder or bare or stored_pooling(path) else "generate"
     if task == "score":
         raise ConfigError(
-            f"{path.name} has no head that scores pairs of texts; as an embedding model (--task embed) it scores them by "
-            "the cosine of their embeddings"
+            f"{path.name} has no head that scores pairs of texts; as an embedding model (--task embed) it scores them "
+            "by the cosine of their embeddings"
         )
     if task == "generate":
         if encoder:

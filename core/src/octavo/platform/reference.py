@@ -95,7 +95,10 @@ class ReferenceExecutable:
         arrays = KVArrays.over(self._interpreter.graph, kv.keys, kv.values, kv.layout.block_size)
         arrays.copy_blocks(step.copies.tolist())
         outputs = self._interpreter.run(step.graph_inputs(), arrays)
-        return StepOutput(**{name: array.astype(np.float32, copy=False) for name, array in outputs.items()})
+        logits, pooled = (
+            outputs[name].astype(np.float32, copy=False) if name in outputs else None for name in ("logits", "pooled")
+        )
+        return StepOutput(logits=logits, pooled=pooled)
 
     def collect(self, ticket: StepOutput) -> StepOutput:
         """See `Executable.collect`."""

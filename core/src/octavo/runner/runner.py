@@ -130,9 +130,9 @@ def sort_pooled(plan: StepPlan, pooled: Floats) -> StepResult:
     """A step's vectors, row by row in the plan's order."""
     rows = len(plan.rows)
     result = StepResult([[]] * rows, [None] * rows, [None] * rows, pooled=[vector.copy() for vector in pooled[:rows]])
-    for row, finite in zip(plan.rows, np.isfinite(pooled[:rows]).all(axis=1).tolist(), strict=True):
-        if not finite:
-            result.failed[row] = "the model's hidden states were not finite"
+    finite = np.isfinite(pooled[:rows]).all(axis=1)
+    for at in np.flatnonzero(~finite).tolist():
+        result.failed[plan.rows[at]] = "the model's hidden states were not finite"
     return result
 
 

@@ -31,8 +31,8 @@ class Bounds:
         self.whole = config.whole_prompts
         if self.whole and self.context > self.tokens:
             raise ConfigError(
-                f"a prompt of {self.context} tokens must run in one step, which has {self.tokens}; lower --max-model-len "
-                "or raise --max-num-batched-tokens"
+                f"a prompt of {self.context} tokens must run in one step, which has {self.tokens}; lower "
+                "--max-model-len or raise --max-num-batched-tokens"
             )
         self.chunk_multiple = limits.chunk_multiple
         self.exclusive = limits.prefill_xor_decode
@@ -120,8 +120,8 @@ class Bounds:
             )
         if request.branches == 0 and prompt > self.context:
             raise ContextLengthExceeded(
-                f"the prompt has {prompt} tokens, and the model reads at most {self.context}; shorten it, or let it be cut "
-                "(truncate_prompt_tokens)",
+                f"the prompt has {prompt} tokens, and the model reads at most {self.context}; shorten it, or "
+                "let it be cut (truncate_prompt_tokens)",
                 param="prompt",
             )
         if prompt + min(1, request.branches) > self.context:

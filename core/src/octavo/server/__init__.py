@@ -6,6 +6,7 @@
     params.py     request -> SamplingParams                prompts.py     request -> token ids
     streams.py    engine streams, merged and cancellable   sse.py         server-sent events
     chat.py  completions.py  models.py  health.py          the routes
+    embeddings.py  scores.py  vectors.py                     and those of models that make vectors
     app.py        all of it in one FastAPI app             loop.py        one process that serves it
 
 The engine is seen only through the protocol in ``backend.py``, so every route is tested with a fake.

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Backend
 from octavo.server.logprobs import TokenNames
@@ -36,6 +37,16 @@ class Service:
         what = f"{'|'.join(self.backend.model_names)}|{self.backend.max_model_len}"
         self.fingerprint = "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
         self.started = int(time.time())
+
+    def generates(self) -> None:
+        """Raise RequestError if the model generates no text: what the routes that need one depend on."""
+        self.require("generate", "makes no text: ask /v1/embeddings, /v1/score or /v1/rerank")
+
+    def require(self, task: str, instead: str) -> None:
+        """Raise RequestError, which ends in ``instead``, unless the model does ``task``."""
+        if task not in self.backend.tasks:
+            name = self.backend.model_names[0]
+            raise RequestError(f"The model {name} {instead}.", param="model", code="unsupported_task")
 
     def job(
         self,

@@ -77,23 +77,25 @@ class Tokenizer:
         With a ``limit`` the last text is cut on its right, so that all together has no more tokens. Raises
         RequestError, for texts as `encode`, and where there is no room for anything of the last one.
         """
-        parts = []
-        for part in (text,) if pair is None else (text, pair):
-            try:
-                parts.append(self._backend.encode(part, add_special_tokens=False))
-            except (TypeError, UnicodeEncodeError) as error:
-                raise _not_text(part, error) from error
+        first, second = self._encode(text), None if pair is None else self._encode(pair)
         if limit is not None:
-            room = limit - self._backend.num_special_tokens_to_add(pair is not None) - sum(map(len, parts[:-1]))
+            room = limit - self._backend.num_special_tokens_to_add(pair is not None) - (len(first) if second else 0)
             if room < 1:
                 raise RequestError(
                     f"{limit} tokens leave no room for {'the second' if pair else 'the'} text; raise "
                     "truncate_prompt_tokens",
                     param="truncate_prompt_tokens",
                 )
-            parts[-1].truncate(room)
-        whole = self._backend.post_process(*parts, add_special_tokens=True)
+            (second or first).truncate(room)
+        whole = self._backend.post_process(first, second)
         return whole.ids, whole.type_ids
+
+    def _encode(self, text: str) -> tokenizers.Encoding:
+        """A text alone, with nothing around it."""
+        try:
+            return self._backend.encode(text, add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _not_text(text, error) from error
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids, all at once. Ids outside the vocabulary contribute nothing; broken UTF-8 becomes U+FFFD."""

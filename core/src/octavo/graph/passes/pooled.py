@@ -62,8 +62,8 @@ def _take_and_head(graph: Graph) -> tuple[Node, Node]:
     takes = [node for node in graph.nodes if node.op == "take_rows"]
     if head is None or head.op != "linear" or len(head.outputs) != 1 or len(takes) != 1:
         raise GraphError(
-            f"{graph.name}: its hidden states cannot be pooled, which takes a graph with one take_rows whose logits are "
-            "one linear map"
+            f"{graph.name}: its hidden states cannot be pooled, which takes a graph with one take_rows whose logits "
+            "are one linear map"
         )
     return takes[0], head
 
