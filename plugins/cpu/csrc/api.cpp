@@ -145,7 +145,7 @@ int octavo_run(void* handle, void* kv, const int* sizes, const int32_t* const* a
                float* pooled) {
     return guarded([&] {
         const StepArrays step = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[0], sizes[1], arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], arrays[6], arrays[7]};
-        std::vector<Best> best(logits ? 0 : size_t(step.samples));
+        std::vector<Best> best(logits || pooled ? 0 : size_t(step.samples));
         static_cast<Handle*>(handle)->model.run(step, *static_cast<KVStore*>(kv), {logits, best.data(), pooled});
         for (size_t s = 0; s < best.size(); ++s) {
             best_value[s] = best[s].value;
