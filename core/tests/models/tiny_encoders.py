@@ -28,8 +28,10 @@ _SHARED: dict[str, Any] = {
 CONFIGS = {"Bert": "BertConfig", "Roberta": "RobertaConfig", "XLMRoberta": "XLMRobertaConfig"}
 
 
-def tiny_encoder(architecture: str, folder: Path, *, seed: int = 0, **fields: Any) -> Path:
-    """Write a float32 checkpoint of a transformers class into ``folder``; equal arguments give equal bytes."""
+def tiny_encoder(
+    architecture: str, folder: Path, *, seed: int = 0, dtype: torch.dtype = torch.float32, **fields: Any
+) -> Path:
+    """Write a checkpoint of a transformers class into ``folder``; equal arguments give equal bytes."""
     family = next(name for name in sorted(CONFIGS, key=len, reverse=True) if architecture.startswith(name))
     if architecture.endswith("Classification"):
         fields = {"num_labels": 1, **fields}
@@ -46,7 +48,7 @@ def tiny_encoder(architecture: str, folder: Path, *, seed: int = 0, **fields: An
             elif "embeddings" not in name:
                 values = values / math.sqrt(weight.shape[-1]) * 2
             weight.copy_(values)
-    model.save_pretrained(folder)
+    model.to(dtype).save_pretrained(folder)
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import numpy as np
 import openai
@@ -19,7 +20,7 @@ def engine(engine: FakeEngine) -> FakeEngine:
     return engine
 
 
-def embed(served, **fields):
+def embed(served: Any, **fields: Any) -> Any:
     return served.request("POST", "/v1/embeddings", fields)
 
 

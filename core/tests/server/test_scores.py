@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from server_fake import BOS, EOS, FakeEngine
@@ -15,11 +16,11 @@ def engine(engine: FakeEngine) -> FakeEngine:
     return engine
 
 
-def score(served, **fields):
+def score(served: Any, **fields: Any) -> Any:
     return served.request("POST", "/v1/score", fields)
 
 
-def rerank(served, path: str = "/v1/rerank", **fields):
+def rerank(served: Any, path: str = "/v1/rerank", **fields: Any) -> Any:
     return served.request("POST", path, {"query": "q"} | fields)
 
 

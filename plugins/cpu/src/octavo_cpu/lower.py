@@ -257,9 +257,8 @@ class _Lowering:
         """No step of its own: tables are read by what it says."""
         before = self._rows_of[node.inputs[0]]
         if replace(before, positions=False) != TableRow():
-            raise UnsupportedFeature(
-                f"cpu: map_ids of mapped ids in {node.scope} has no native kernel", feature="map_ids"
-            )
+            where = node.scope or "the top scope"
+            raise UnsupportedFeature(f"cpu: map_ids of mapped ids in {where} has no native kernel", feature="map_ids")
         divide, modulo, add = (int(_number(node, name)) for name in ("divide", "modulo", "add"))
         self._rows_of[node.outputs[0]] = replace(before, divide=divide or 1, modulo=modulo, add=add)
 
