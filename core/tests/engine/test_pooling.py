@@ -186,8 +186,9 @@ async def test_concurrent_requests_get_their_own_vectors_and_leaving_one_frees_i
         await asyncio.sleep(0.01)
     else:
         pytest.fail(f"the requests that were left still run: {metrics}")
-    with pytest.raises(RequestError, match="token id"):
-        await llm.embed([[101], [10**6]])
+    for wrong in (10**6, VOCAB, -1):  # the second would be a token of another text
+        with pytest.raises(RequestError, match=f"token id {wrong}; ids go from 0 to {VOCAB - 1}"):
+            await llm.embed([[101], [wrong]])
     with pytest.raises(RequestError, match="generates none"):
         async for _ in llm.generate([101], SamplingParams(max_tokens=1)):
             pass

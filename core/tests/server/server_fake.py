@@ -217,14 +217,14 @@ class FakeEngine:
         prompts: Sequence[Sequence[int]],
         *,
         request_id: str,
-        params: PoolingParams,
+        pooling: PoolingParams,
         token_types: Sequence[Sequence[int]] | None = None,
         priority: int = 0,
         cache_salt: str = "",
     ) -> list[Vector]:
         """A vector of (length of the prompt, its last token), or a score of a tenth of the length."""
         types = None if token_types is None else [list(t) for t in token_types]
-        self.embedded.append(Embedded([list(p) for p in prompts], params, types, request_id, priority, cache_salt))
+        self.embedded.append(Embedded([list(p) for p in prompts], pooling, types, request_id, priority, cache_salt))
         self._note(1)
         finished = False
         try:
@@ -234,7 +234,7 @@ class FakeEngine:
             finished = True
         finally:
             self._note(-1, None if finished else request_id)
-        vectors = [[len(p) / 10] if self.pairs else [len(p), p[-1]][: params.dimensions] for p in prompts]
+        vectors = [[len(p) / 10] if self.pairs else [len(p), p[-1]][: pooling.dimensions] for p in prompts]
         return [np.array(vector, np.float32) for vector in vectors]
 
     async def health(self) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+from pydantic import BaseModel
 from server_fake import BOS, FakeEngine
 
 from octavo.errors import RequestError
+from octavo.server.pooling_schema import POOLING_UNBUILT, EmbeddingRequest, RerankRequest, ScoreRequest
 
 
 @pytest.fixture
@@ -109,6 +111,11 @@ def test_fields_of_others_that_change_the_answer_are_refused(served, engine: Fak
     assert embed(served, input="a", embed_dtype="float32", endianness="little").status == 200
     assert embed(served, input="a", embed_dtype="float16").error["param"] == "embed_dtype"
     assert embed(served, input="a", model="other").status == 404
+
+
+@pytest.mark.parametrize("model", [EmbeddingRequest, ScoreRequest, RerankRequest])
+def test_no_field_is_both_built_and_unbuilt(model: type[BaseModel]) -> None:
+    assert not POOLING_UNBUILT.keys() & model.model_fields.keys()
 
 
 def test_a_model_that_generates_says_so(served, engine: FakeEngine) -> None:

@@ -127,7 +127,7 @@ class AsyncLLM:
         prompts: Sequence[Sequence[int]],
         *,
         request_id: str | None = None,
-        params: PoolingParams | None = None,
+        pooling: PoolingParams | None = None,
         token_types: Sequence[Sequence[int]] | None = None,
         priority: int = 0,
         cache_salt: str = "",
@@ -138,7 +138,7 @@ class AsyncLLM:
         them cannot be served, RequestFailed if an exception in the engine ended one, EngineDead. Cancelling it aborts
         what has not run.
         """
-        params = params or PoolingParams()
+        params = pooling or PoolingParams()
         if self._pooling is None:
             raise RequestError(NO_VECTORS)
         check_params(params, self._pooling)
@@ -147,9 +147,7 @@ class AsyncLLM:
         vectors: list[Vector] = []
         try:
             for number, prompt in enumerate(prompts):
-                ids = tuple(prompt)
-                if token_types is not None:
-                    ids = folded(ids, token_types[number], self._vocab_size)
+                ids = folded(prompt, token_types[number] if token_types else None, self._vocab_size)
                 request = EngineRequest(f"{name}-{number}", ids, NOTHING_SAMPLED, priority, cache_salt)
                 running[request.id] = self._open(request)
             for one, events in [*running.items()]:

@@ -43,7 +43,7 @@ class Embedder:
         limit = truncation(limit, self._context)
         batch = as_batch(prompts)
         ids = [limited(prompt, self._tokenizer, limit) for prompt in batch]
-        vectors = self._run(ids, params, show=show)
+        vectors = self._run([folded(one, None, self._vocab_size) for one in ids], params, show=show)
         return [
             EmbeddingOutput(str(next(self._numbers)), prompt_text(prompt), list(tokens), vector)
             for prompt, tokens, vector in zip(batch, ids, vectors, strict=True)

@@ -135,7 +135,7 @@ class Backend(Protocol):
         prompts: Sequence[Sequence[int]],
         *,
         request_id: str,
-        params: PoolingParams,
+        pooling: PoolingParams,
         token_types: Sequence[Sequence[int]] | None = None,
         priority: int = 0,
         cache_salt: str = "",

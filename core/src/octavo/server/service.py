@@ -38,7 +38,7 @@ class Service:
         self.fingerprint = "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
         self.started = int(time.time())
 
-    def generates(self) -> None:
+    async def generates(self) -> None:  # async, lest FastAPI call it in another thread
         """Raise RequestError if the model generates no text: what the routes that need one depend on."""
         self.require("generate", "makes no text: ask /v1/embeddings, /v1/score or /v1/rerank")
 

@@ -62,7 +62,7 @@ class Asked:
         work = backend.embed(
             prompts,
             request_id=f"{self.id}-{next(_numbers)}",
-            params=params,
+            pooling=params,
             token_types=token_types,
             priority=self.body.priority or 0,
             cache_salt=self.body.cache_salt or "",
