@@ -68,8 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="+", choices=FOLDERS, metavar="NAME", help=f"of {', '.join(FOLDERS)}")
     for name in parser.parse_args(arguments).names:
-        folder = models_folder()
-        dequantise(SAMPLES[name], folder / FOLDERS[name])
+        folder, sample = models_folder(), SAMPLES[name]
+        assert isinstance(sample, Sample), f"{name} is no GGUF file"
+        dequantise(sample, folder / FOLDERS[name])
     return 0
 
 

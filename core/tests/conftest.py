@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_models import GEMMA3, SMOLLM2, real_model
+from real_models import GEMMA3, MINILM, SMOLLM2, real_model
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,3 +39,9 @@ def smollm2_folder() -> Path:
 def gemma3_folder() -> Path:
     """The same model as bf16 safetensors."""
     return real_model("gemma3-270m")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """all-MiniLM-L6-v2: a BERT that makes embeddings, float32 safetensors."""
+    return real_model(MINILM)

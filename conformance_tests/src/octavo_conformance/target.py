@@ -302,6 +302,7 @@ def facts(model: Model, context: int) -> ModelFacts:
         head_dim=graph.kv[0].head_dim if graph.kv else 64,
         max_position=context,
         weight_bytes=sum(tensor.nbytes for tensor in model.weights.values()),
+        whole_prompts="pooled" in graph.outputs or features["bidirectional"],
     )
 
 

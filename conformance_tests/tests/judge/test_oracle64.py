@@ -80,6 +80,9 @@ def test_linear_maps_and_embeddings() -> None:
     (x, *weights), expected = both("linear")
     for found, right in zip(oracle64.linear(x, weights[:2], weights[2:]), expected, strict=True):
         close(found, right)
+    (ids,), (mapped,) = both("map_ids")
+    close(oracle64.map_ids(ids, divide=3, modulo=11, add=2), mapped)
+    close(oracle64.map_ids([7, 8]), np.array([7.0, 8.0]))
     (ids, table), (right,) = both("embed")
     close(oracle64.embed(ids, table), right)
 

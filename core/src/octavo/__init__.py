@@ -19,7 +19,16 @@ from octavo._version import version
 
 if TYPE_CHECKING:
     from octavo.config import EngineConfig, Settings
-    from octavo.engine import LLM, AsyncLLM, CompletionOutput, Logprob, RequestOutput
+    from octavo.engine import (
+        LLM,
+        AsyncLLM,
+        CompletionOutput,
+        EmbeddingOutput,
+        Logprob,
+        RequestOutput,
+        ScoreOutput,
+    )
+    from octavo.pooling import PoolingParams
     from octavo.sampling import SamplingParams, StructuredOutput
 
 __version__ = version()
@@ -28,17 +37,20 @@ _HOMES = {
     "LLM": "octavo.engine",
     "AsyncLLM": "octavo.engine",
     "CompletionOutput": "octavo.engine",
+    "EmbeddingOutput": "octavo.engine",
     "EngineConfig": "octavo.config",
     "Logprob": "octavo.engine",
+    "PoolingParams": "octavo.pooling",
     "RequestOutput": "octavo.engine",
     "SamplingParams": "octavo.sampling",
+    "ScoreOutput": "octavo.engine",
     "Settings": "octavo.config",
     "StructuredOutput": "octavo.sampling",
 }
 
 __all__ = [
-    "LLM", "AsyncLLM", "CompletionOutput", "EngineConfig", "Logprob", "RequestOutput", "SamplingParams", "Settings",
-    "StructuredOutput", "__version__",
+    "LLM", "AsyncLLM", "CompletionOutput", "EmbeddingOutput", "EngineConfig", "Logprob", "PoolingParams",
+    "RequestOutput", "SamplingParams", "ScoreOutput", "Settings", "StructuredOutput", "__version__",
 ]  # fmt: skip
 
 

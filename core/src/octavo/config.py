@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from octavo.errors import ConfigError
 
@@ -13,6 +13,10 @@ DTYPES: Mapping[str, str | None] = {
     "auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16", "half": "f16",
 }  # fmt: skip
 """The names people type for activation dtypes, and the graph's own."""
+
+Task = Literal["generate", "embed", "score"]
+"""What a model is served for. ``embed`` makes a vector of each text, ``score`` reads two texts at once and says how
+well they fit (a cross-encoder)."""
 
 KV_DTYPES: Mapping[str, str | None] = {**DTYPES, "int8": "int8"}
 
@@ -63,11 +67,17 @@ class EngineConfig:
     itl_target_ms: float | None = None
     """Milliseconds that running requests should wait for their next token at most while prompts are computed;
     ``None``: prompts take all of a step's token budget."""
+    task: Task | None = None
+    """What the model shall do; ``None`` leaves that to its checkpoint."""
     num_kv_blocks: int | None = None
     """Blocks of the KV cache, instead of as many as the memory allows."""
     served_model_names: tuple[str, ...] = ()
     chat_template: str | None = None
     """A Jinja template in place of the checkpoint's own."""
+    grammar_seconds: float = 10.0
+    """How long compiling the form of structured output may take."""
+    grammar_memory: int = 2**30
+    """Bytes that it may take."""
     step_timeout: float = 300.0
     """Seconds that a device may take for one step before a server gives it up; 0 waits for ever."""
     artifacts: Path | None = None
@@ -78,6 +88,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.tensor_parallel_size < 1:
             raise ConfigError(f"tensor_parallel_size must be at least 1, not {self.tensor_parallel_size}")
+        if self.task not in (None, *get_args(Task)):
+            raise ConfigError(f"task {self.task!r} is not known; choose {', '.join(get_args(Task))} (--task)")
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {self.threads} (--threads)")
         if self.itl_target_ms is not None and not self.itl_target_ms > 0:

@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 from octavo.cli.compile import compile_model
 from octavo.cli.engine_options import RunningOptions, ShapeOptions, engine_config, with_options
 from octavo.cli.serve import serve
+from octavo.cli.server_options import with_limits
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError
+from octavo.server.limits import Limits
 
 BY_HAND = {"model", "settings", "num_kv_blocks"}
-"""Fields of EngineConfig that no engine flag sets."""
+"""Fields of EngineConfig that no flag sets."""
 
 
 def _declared(command: object) -> dict[str, typer.models.OptionInfo]:
@@ -38,8 +40,9 @@ def test_every_flag_reaches_the_engine(tmp_path: Path) -> None:
     template = tmp_path / "t.jinja"
     template.write_text("{{ messages }}")
     shape = ShapeOptions("acme", 100, 7, 64, 32, "float32", "int8", 2, 3)
-    running = RunningOptions(["name"], 0.5, False, "priority", 9, tmp_path, True, 20.0, template, 1.0, 4)
-    config = engine_config("m", shape, running)
+    running = RunningOptions(["name"], 0.5, False, "priority", tmp_path, True, 20.0, "embed", template, 1.0, 4)
+    limits = Limits(queued_requests=9, queued_tokens=99, grammar_seconds=3.0, grammar_memory=2**29)
+    config = with_limits(engine_config("m", shape, running), limits)
     plain = EngineConfig("m")
     same = {
         f.name
@@ -47,6 +50,8 @@ def test_every_flag_reaches_the_engine(tmp_path: Path) -> None:
         if f.name not in BY_HAND and getattr(config, f.name) == getattr(plain, f.name)
     }
     assert not same
+    no_queue = with_limits(engine_config("m", shape, running), Limits(queued_requests=0, queued_tokens=0))
+    assert (no_queue.max_waiting, no_queue.max_waiting_tokens) == (None, None)
     assert None not in dataclasses.astuple(config.settings)
 
 

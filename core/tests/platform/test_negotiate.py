@@ -169,6 +169,28 @@ def test_rows_beyond_a_token_budget_that_cannot_grow_are_refused() -> None:
     assert "acme takes at most 64" in limit.reason
 
 
+# -- prompts that run whole ----------------------------------------------------------------------------------
+
+WHOLE = replace(MODEL, whole_prompts=True)
+
+
+def test_the_token_budget_grows_to_the_longest_prompt_or_the_context_shrinks_to_the_budget() -> None:
+    grown = planned(model=WHOLE)
+    assert (grown.max_model_len, grown.max_num_batched_tokens) == (4096, 4096)
+    assert decided(grown) == {"max_num_batched_tokens": (4096, "core")}
+    shrunk = planned(Settings(max_num_batched_tokens=300), model=WHOLE)
+    assert (shrunk.max_model_len, decided(shrunk)["max_model_len"]) == (300, (300, "core"))
+    limited = planned(limits=Limits(max_tokens=512), model=WHOLE)
+    assert (limited.max_model_len, limited.max_num_batched_tokens) == (512, 512)
+
+
+def test_a_context_that_no_step_can_hold_is_refused() -> None:
+    both = refused(Settings(max_model_len=400, max_num_batched_tokens=300), model=WHOLE)
+    assert (both.knob, both.suggestion) == ("--max-model-len", "set at most 300")
+    limit = refused(Settings(max_model_len=400), Limits(max_tokens=300), model=WHOLE)
+    assert "acme takes at most 300 tokens in one" in limit.reason
+
+
 # -- refusals ------------------------------------------------------------------------------------------------
 
 
@@ -303,12 +325,12 @@ def as_settings(plan: Plan) -> Settings:
     return Settings(**{name: getattr(plan, name) for name in NAMES})
 
 
-@given(settings_, limits_, st.none() | settings_)
+@given(settings_, limits_, st.none() | settings_, st.sampled_from([MODEL, WHOLE]))
 def test_negotiation_is_pure_keeps_what_was_set_and_repeats_its_own_plan(
-    asked: Settings, limits: Limits, defaults: Settings | None
+    asked: Settings, limits: Limits, defaults: Settings | None, model: ModelFacts
 ) -> None:
-    answer = negotiate(asked, limits, defaults)
-    assert answer == negotiate(asked, limits, defaults)
+    answer = negotiate(asked, limits, defaults, model=model)
+    assert answer == negotiate(asked, limits, defaults, model=model)
     if isinstance(answer, Unsupported):
         assert answer.feature
         assert answer.reason
@@ -323,7 +345,8 @@ def test_negotiation_is_pure_keeps_what_was_set_and_repeats_its_own_plan(
     assert 1 <= answer.max_num_seqs <= min(answer.max_num_batched_tokens, limits.max_rows or 5000)
     assert answer.max_num_batched_tokens <= (limits.max_tokens or 5000)
     assert answer.max_model_len <= min(MODEL.max_position, limits.max_context or 5000, limits.max_volume or 5000)
-    again = planned(as_settings(answer), limits, defaults)
+    assert not model.whole_prompts or answer.max_model_len <= answer.max_num_batched_tokens
+    again = planned(as_settings(answer), limits, defaults, model=model)
     assert replace(again, decisions=()) == replace(answer, decisions=())
 
 

@@ -368,5 +368,5 @@ def test_a_kernel_runs_in_place_of_the_reference_s_and_the_rest_stays(kv: Refere
 
 
 def test_a_kernel_of_an_op_that_there_is_not_is_refused() -> None:
-    with pytest.raises(PlatformError, match="there is no op rms to have a kernel for; ops are embed"):
+    with pytest.raises(PlatformError, match="there is no op rms to have a kernel for; ops are map_ids"):
         ReferenceDevice(lambda: MemoryReport(2**30, 2**29), {"rms": OPS["rms_norm"].reference})

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 PACKAGES = ["cli", "server", "engine", "text", "scheduler", "kv", "runner", "models", "platform", "graph", "quant"]
-PACKAGES += ["config", "sampling", "errors", "env", "_version"]
+PACKAGES += ["config", "sampling", "pooling", "errors", "env", "_version"]
 SUITE = [f"octavo_conformance/{name}" for name in ("judge", "worker", "checks", "report")]
 SUITE_MODULES = [f"octavo_conformance/{name}" for name in ("cli", "runner", "target", "bundle")]
 SUITE_MODULES += [f"octavo_conformance/worker/{name}" for name in ("serve", "play", "engine")]

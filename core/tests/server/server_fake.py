@@ -14,7 +14,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from octavo.errors import RequestError
+from octavo.pooling import PoolingParams, Vector
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.text.fim import FillInMiddle
@@ -49,6 +52,11 @@ class FakeTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [BOS] * add_special_tokens + list(text.encode())
+
+    def encode_pair(self, text: str, pair: str | None, *, limit: int | None = None) -> tuple[list[int], list[int]]:
+        first, second = self.encode(text), [] if pair is None else [EOS, *pair.encode()]
+        ids = [*first, *second][:limit]
+        return ids, [0 if i < len(first) else 1 for i in range(len(ids))]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         kept = [i for i in ids if not (skip_special_tokens and i in self.special_ids)]
@@ -118,6 +126,18 @@ class Seen:
 
 
 @dataclass
+class Embedded:
+    """One call of ``embed``."""
+
+    prompts: list[list[int]]
+    params: PoolingParams
+    token_types: list[list[int]] | None
+    request_id: str
+    priority: int
+    cache_salt: str
+
+
+@dataclass
 class FakeEngine:
     """Set the fields, make requests, read ``seen`` and ``ended``."""
 
@@ -125,6 +145,8 @@ class FakeEngine:
     tokenizer: FakeTokenizer = field(default_factory=FakeTokenizer)
     max_model_len: int = 1000
     default_params: Mapping[str, Any] = field(default_factory=dict)
+    tasks: frozenset[str] = frozenset({"generate"})
+    pairs: bool = False
 
     script: tuple[int, ...] = (HELLO, COMMA, WOR, LD, BANG)
     pause: float = 0.0
@@ -146,6 +168,7 @@ class FakeEngine:
     dead: Exception | None = None
 
     seen: list[Seen] = field(default_factory=list)
+    embedded: list[Embedded] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     """Ids of the requests that were cut short."""
     running: int = 0
@@ -221,6 +244,31 @@ class FakeEngine:
         first = slant - (k + 1) / 4
         others = [(TWIN if token == COMMA else BANG, first - 0.125), (255, first - 0.25), (254, float("-inf"))]
         return TokenLogprobs(token, first, 1, ((token, first), *others)[:top])
+
+    async def embed(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        request_id: str,
+        pooling: PoolingParams,
+        token_types: Sequence[Sequence[int]] | None = None,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> list[Vector]:
+        """A vector of (length of the prompt, its last token), or a score of a tenth of the length."""
+        types = None if token_types is None else [list(t) for t in token_types]
+        self.embedded.append(Embedded([list(p) for p in prompts], pooling, types, request_id, priority, cache_salt))
+        self._note(1)
+        finished = False
+        try:
+            await asyncio.sleep(self.pause)
+            if self.fail_at is not None:
+                raise self.error
+            finished = True
+        finally:
+            self._note(-1, None if finished else request_id)
+        vectors = [[len(p) / 10] if self.pairs else [len(p), p[-1]][: pooling.dimensions] for p in prompts]
+        return [np.array(vector, np.float32) for vector in vectors]
 
     async def health(self) -> None:
         if self.dead:

@@ -105,11 +105,12 @@ def test_each_template_gets_ids_and_arguments_as_it_wants_them() -> None:
     messages = normalise_messages(
         [asked(call("call_abc", "f", '{"a":1}'), call("abc123XYZ")), result("abc123XYZ"), result("call_abc")]
     )
-    [made, *results] = for_template(messages, arguments_as_text=True, short_ids=True)
+    [made, *results] = for_template(messages, calls_as_text=True, short_ids=True)
     assert [c["id"] for c in made["tool_calls"]] == ["call00000", "abc123XYZ"]
     assert [r["tool_call_id"] for r in results] == ["abc123XYZ", "call00000"]
     assert made["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
-    assert for_template(messages, arguments_as_text=False, short_ids=False) == messages
+    assert made["content"] is None
+    assert for_template(messages, calls_as_text=False, short_ids=False) == messages
 
 
 def test_an_empty_list_of_calls_is_no_call() -> None:

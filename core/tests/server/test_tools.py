@@ -226,6 +226,22 @@ def test_a_template_without_a_place_for_tools_is_told_of_them_in_words() -> None
     )
 
 
+def test_a_marker_without_a_place_for_tools_is_not_enough() -> None:
+    server = ToolServer("{{ messages }}<tool_call>")
+    server.say('{"name": "get_time", "arguments": {}}')
+    assert server.chat(tools=TOOLS)["choices"][0]["finish_reason"] == "tool_calls"
+    assert server.prompt.startswith("system:You can call these functions")
+
+
+def test_calls_that_cannot_be_forced_in_the_model_s_way_are_forced_as_json() -> None:
+    server = ToolServer("{{ tools }}<tool_call><function=f>")
+    server.say('{"name": "get_time", "arguments": {}}')
+    assert server.chat(tools=TOOLS)["choices"][0]["finish_reason"] == "stop"
+    [choice] = server.chat(tools=TOOLS, tool_choice="required")["choices"]
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "get_time", "arguments": "{}"}
+    assert "<tool_call>" not in server.engine.seen[-1].params.structured.grammar
+
+
 def test_an_operator_can_choose_and_refuse() -> None:
     server = ToolServer(HERMES, tool_parser="mistral")
     server.say("[TOOL_CALLS]get_time[ARGS]{}")

@@ -248,3 +248,10 @@ def test_a_lone_surrogate_is_an_error_of_the_request(tokenizer: Tokenizer) -> No
     with pytest.raises(RequestError, match="lone surrogate") as caught:
         Tokenizer(tokenizer.hf, chat_template=JOIN).apply_chat_template([{"role": "user", "content": "\ud83d"}])
     assert caught.value.param == "messages"
+
+
+def test_a_template_can_tell_a_turn_of_calls_by_its_missing_content() -> None:
+    template = "{% for m in messages %}{{ m.content is none }} {{ m.content is defined }};{% endfor %}"
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [{"role": "user", "content": None}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert render(template, messages) == "False False;True True;"

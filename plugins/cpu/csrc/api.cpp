@@ -110,12 +110,13 @@ int octavo_add_buffer(void* handle, int width) {
     return int(model.buffer_widths.size()) - 1;
 }
 
-// Integers in the order of Step's fields: op, on_samples, in[3], out[4], matrices[4], count, vector, rope, width, heads, kv_heads, head_dim,
-// group, slot, window, run, gate, feed, logits (27 of them); floats: eps, scale, softcap, refine.
+// Integers in the order of Step's fields: op, domain, in[3], out[4], matrices[4], count, vector, rope, width, heads, kv_heads, head_dim,
+// group, slot, window, run, gate, feed, logits, bias, bidirectional, pooling, and the four of its table row (34 of them); floats: eps, scale,
+// softcap, refine.
 void octavo_add_step(void* handle, const int* i, const float* f) {
     Step step;
     step.op = Op(i[0]);
-    step.on_samples = i[1] != 0;
+    step.domain = Domain(i[1]);
     std::memcpy(step.in, i + 2, sizeof step.in);
     std::memcpy(step.out, i + 5, sizeof step.out);
     std::memcpy(step.matrices, i + 9, sizeof step.matrices);
@@ -124,6 +125,10 @@ void octavo_add_step(void* handle, const int* i, const float* f) {
     step.gate = Gate(i[24]);
     step.feed = Feed(i[25]);
     step.logits = i[26] != 0;
+    step.bias = i[27];
+    step.bidirectional = i[28] != 0;
+    step.pooling = Pooling(i[29]);
+    step.table = {i[30], i[31], i[32], i[33]};
     step.eps = f[0];
     step.scale = f[1];
     step.softcap = f[2];
@@ -135,12 +140,13 @@ void octavo_add_step(void* handle, const int* i, const float* f) {
 void octavo_finish(void* handle) { static_cast<Handle*>(handle)->model.finish(); }
 
 // sizes: tokens, rows, samples, groups, table width, copies. arrays: tokens, positions, query starts, context lengths, slots, tables, sample rows,
-// copies. With logits null, best_value, best_index and best_nan [samples] are filled.
-int octavo_run(void* handle, void* kv, const int* sizes, const int32_t* const* arrays, float* logits, float* best_value, int32_t* best_index, uint8_t* best_nan) {
+// copies. With logits null, best_value, best_index and best_nan [samples] are filled. A model that pools fills pooled [rows][width].
+int octavo_run(void* handle, void* kv, const int* sizes, const int32_t* const* arrays, float* logits, float* best_value, int32_t* best_index, uint8_t* best_nan,
+               float* pooled) {
     return guarded([&] {
-        const StepArrays step = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[0], arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], arrays[6], arrays[7]};
-        std::vector<Best> best(logits ? 0 : size_t(step.samples));
-        static_cast<Handle*>(handle)->model.run(step, *static_cast<KVStore*>(kv), logits, best.data());
+        const StepArrays step = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[0], sizes[1], arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], arrays[6], arrays[7]};
+        std::vector<Best> best(logits || pooled ? 0 : size_t(step.samples));
+        static_cast<Handle*>(handle)->model.run(step, *static_cast<KVStore*>(kv), {logits, best.data(), pooled});
         for (size_t s = 0; s < best.size(); ++s) {
             best_value[s] = best[s].value;
             best_index[s] = best[s].index;

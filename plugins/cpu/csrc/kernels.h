@@ -48,6 +48,10 @@ struct AttentionUnit {
 
 enum class Gate : int { Silu, GeluTanh, Gelu, Relu };
 
+// erfc(z) = t e^(p(t) - z^2) for z >= 0, with t = 1 / (1 + z / 2): p's coefficients, from the constant one on. The polynomial of degree 9
+// with the least error, 4.5e-8 for z up to 9.5; in floats 1.7e-7.
+constexpr float kComplement[] = {-1.2654334f, 0.99834144f, 0.38911715f, 0.022874143f, 0.035467863f, -0.1441735f, -0.6195233f, 1.0994384f, -0.6566158f, 0.14050713f};
+
 struct Best {  // the largest logit of a row so far
     float value;
     int32_t index;

@@ -540,14 +540,25 @@ inline __m256 gelu_tanh(__m256 x) {
     return times_logistic(x, _mm256_mul_ps(_mm256_set1_ps(1.5957691216f), _mm256_fmadd_ps(_mm256_set1_ps(0.044715f), cube, x)));
 }
 
+// x / 2 erfc(-x / sqrt 2)
+inline __m256 gelu(__m256 x) {
+    const __m256 one = _mm256_set1_ps(1.0f), size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    const __m256 t = _mm256_div_ps(one, _mm256_fmadd_ps(size, _mm256_set1_ps(0.35355339f), one));
+    __m256 p = _mm256_set1_ps(kComplement[9]);
+    for (int i = 8; i >= 0; --i) p = _mm256_fmadd_ps(p, t, _mm256_set1_ps(kComplement[i]));
+    const __m256 fall = _mm256_fnmadd_ps(_mm256_mul_ps(x, _mm256_set1_ps(0.5f)), x, p);
+    const __m256 beyond = _mm256_mul_ps(_mm256_mul_ps(t, _mm256_set1_ps(0.5f)), exponential(fall));
+    const __m256 negative = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ);
+    return _mm256_mul_ps(x, _mm256_blendv_ps(_mm256_sub_ps(one, beyond), beyond, negative));
+}
+
 inline __m256 relu(__m256 x) { return _mm256_and_ps(x, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_NLE_UQ)); }  // NaN stays NaN
 
 void gated(const float* a, const float* b, int size, Gate kind, float* out) {
-    if (kind == Gate::Gelu) return generic_kernels()->gated(a, b, size, kind, out);
     for (int i = 0; i < size; i += 8) {
         const __m256i mask = first_lanes(size - i);
         const __m256 x = _mm256_maskload_ps(a + i, mask);
-        const __m256 y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : relu(x);
+        const __m256 y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : kind == Gate::Gelu ? gelu(x) : relu(x);
         _mm256_maskstore_ps(out + i, mask, _mm256_mul_ps(y, _mm256_maskload_ps(b + i, mask)));
     }
 }

@@ -465,14 +465,25 @@ inline __m512 gelu_tanh(__m512 x) {
     return times_logistic(x, _mm512_mul_ps(_mm512_set1_ps(1.5957691216f), _mm512_fmadd_ps(_mm512_set1_ps(0.044715f), cube, x)));
 }
 
+// x / 2 erfc(-x / sqrt 2)
+inline __m512 gelu(__m512 x) {
+    const __m512 one = _mm512_set1_ps(1.0f), size = _mm512_abs_ps(x);
+    const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(size, _mm512_set1_ps(0.35355339f), one));
+    __m512 p = _mm512_set1_ps(kComplement[9]);
+    for (int i = 8; i >= 0; --i) p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(kComplement[i]));
+    const __m512 fall = _mm512_fnmadd_ps(_mm512_mul_ps(x, _mm512_set1_ps(0.5f)), x, p);
+    const __m512 beyond = _mm512_mul_ps(_mm512_mul_ps(t, _mm512_set1_ps(0.5f)), exponential(_mm512_max_ps(_mm512_set1_ps(-104.0f), fall)));
+    const __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
+    return _mm512_mul_ps(x, _mm512_mask_mov_ps(_mm512_sub_ps(one, beyond), negative, beyond));
+}
+
 inline __m512 relu(__m512 x) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NLE_UQ), x); }  // NaN stays NaN
 
 void gated(const float* a, const float* b, int size, Gate kind, float* out) {
-    if (kind == Gate::Gelu) return generic_kernels()->gated(a, b, size, kind, out);
     for (int i = 0; i < size; i += 16) {
         const __mmask16 mask = __mmask16(size - i >= 16 ? 0xffff : (1u << (size - i)) - 1);
         const __m512 x = _mm512_maskz_loadu_ps(mask, a + i);
-        const __m512 y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : relu(x);
+        const __m512 y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : kind == Gate::Gelu ? gelu(x) : relu(x);
         _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(y, _mm512_maskz_loadu_ps(mask, b + i)));
     }
 }

@@ -501,15 +501,23 @@ inline float32x4_t gelu_tanh(float32x4_t x) {
     return times_logistic(x, vmulq_n_f32(vfmaq_n_f32(x, cube, 0.044715f), 1.5957691216f));
 }
 
+// x / 2 erfc(-x / sqrt 2)
+inline float32x4_t gelu(float32x4_t x) {
+    const float32x4_t one = vdupq_n_f32(1.0f), t = vdivq_f32(one, vfmaq_n_f32(one, vabsq_f32(x), 0.35355339f));
+    float32x4_t p = vdupq_n_f32(kComplement[9]);
+    for (int i = 8; i >= 0; --i) p = vfmaq_f32(vdupq_n_f32(kComplement[i]), p, t);
+    const float32x4_t fall = vfmsq_f32(p, vmulq_n_f32(x, 0.5f), x), beyond = vmulq_f32(vmulq_n_f32(t, 0.5f), exponential(fall));
+    return vmulq_f32(x, vbslq_f32(vcltzq_f32(x), beyond, vsubq_f32(one, beyond)));
+}
+
 inline float32x4_t relu(float32x4_t x) {  // NaN stays NaN
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), vclezq_f32(x)));
 }
 
 void gated(const float* a, const float* b, int size, Gate kind, float* out) {
-    if (kind == Gate::Gelu) return generic_kernels()->gated(a, b, size, kind, out);
     for (int i = 0; i < size; i += 4) {
         const float32x4_t x = load_some(a + i, size - i);
-        const float32x4_t y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : relu(x);
+        const float32x4_t y = kind == Gate::Silu ? silu(x) : kind == Gate::GeluTanh ? gelu_tanh(x) : kind == Gate::Gelu ? gelu(x) : relu(x);
         store_some(out + i, size - i, vmulq_f32(y, load_some(b + i, size - i)));
     }
 }

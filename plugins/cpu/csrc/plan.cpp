@@ -18,6 +18,9 @@ void Model::finish() {
     int feeder[3] = {-1, -1, -1};  // the last step that fed each kind
     for (size_t i = 0; i < steps.size(); ++i) {
         Step& step = steps[i];
+        whole_rows_ = whole_rows_ || step.op == Op::Pool || step.bidirectional;
+        if (step.op == Op::Pooled) pooled_width_ = step.width;
+        if (step.logits) scored_ = step.domain;
         if (step.feed != Feed::None) {
             feeder[int(step.feed)] = int(i);
             step.repeatable = step.out[0] < 0 && i + 1 < steps.size() && steps[i + 1].op == Op::Linear;
@@ -30,7 +33,7 @@ void Model::finish() {
     }
     for (size_t i = steps.size(); i-- > 0;) {
         const Step& step = steps[i];
-        const bool by_itself = !step.on_samples && !step.logits && step.op != Op::Attention && step.op != Op::TakeRows;
+        const bool by_itself = step.domain == Domain::Tokens && !step.logits && step.op != Op::Attention && step.op != Op::TakeRows;
         const bool goes_on = by_itself && i + 1 < steps.size() && steps[i + 1].run_end > int(i) + 1;
         steps[i].run_end = goes_on ? steps[i + 1].run_end : int(i) + by_itself;
     }
@@ -70,13 +73,15 @@ void Model::reserve(int tokens) {
     for (int width : buffer_widths) widest_buffer = std::max(widest_buffer, (width + 15) / 16 * 16);
     const size_t scratch = size_t(std::max({attention_scratch(head_dim) + 2 * kVectors * partial_stride(head_dim), 2 * widest_buffer, kLogitTiles * kTile * tokens}));
     scratch_.assign(size_t(pool_->threads()), std::vector<float>(scratch));
+    ones_.assign(size_t(widest_buffer), 1.0f);
     bests_.assign(size_t(pool_->threads()), std::vector<Best>(size_t(tokens)));
 }
 
-void Model::run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+void Model::run(const StepArrays& arrays, KVStore& kv, const Results& to) {
     for (int c = 0; c < arrays.copies_count; ++c) kv.copy_block(arrays.copies[2 * c], arrays.copies[2 * c + 1]);
     const bool ordered = std::is_sorted(arrays.sample_rows, arrays.sample_rows + arrays.samples);
-    if (arrays.tokens_count <= kPieceTokens || !ordered) return run_piece(arrays, kv, logits, best);
+    if (arrays.tokens_count <= kPieceTokens || !ordered) return run_piece(arrays, kv, to);
+    if (whole_rows_) return run_whole_rows(arrays, kv, to);
     // A piece is a step of its own: of each row the tokens that fall into it, over the context up to them.
     std::vector<int32_t> starts(size_t(arrays.rows) + 1), contexts(size_t(arrays.rows)), samples;
     int sampled = 0;
@@ -96,19 +101,23 @@ void Model::run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best
         piece.context_lens = contexts.data();
         piece.samples = int(samples.size());
         piece.sample_rows = samples.data();
-        run_piece(piece, kv, logits ? logits + size_t(sampled) * size_t(vocab) : nullptr, best ? best + sampled : nullptr);
+        run_piece(piece, kv, {to.logits ? to.logits + size_t(sampled) * size_t(vocab) : nullptr, to.best ? to.best + sampled : nullptr, nullptr});
         sampled += piece.samples;
     }
 }
 
-void Model::run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
-    reserve(std::max(arrays.tokens_count, arrays.samples));
+void Model::run_piece(const StepArrays& arrays, KVStore& kv, const Results& to) {
+    reserve(std::max({arrays.tokens_count, arrays.samples, whole_rows_ ? arrays.rows : 0}));
     reserve_partials(arrays);
     for (size_t i = 0; i < steps.size(); ++i) taken_[i].store(0, std::memory_order_relaxed);
-    pool_->run([&](int worker) { work(worker, arrays, kv, logits, best); });
+    pool_->run([&](int worker) { work(worker, arrays, kv, to); });
 }
 
-void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
+int Model::rows_of(const Step& step, const StepArrays& arrays) const {
+    return step.domain == Domain::Tokens ? arrays.tokens_count : step.domain == Domain::Samples ? arrays.samples : arrays.rows;
+}
+
+void Model::work(int worker, const StepArrays& arrays, KVStore& kv, const Results& to) {
     if (clock_) clock_->start(worker);
     for (size_t r = 0; r < ropes.size(); ++r) {
         const auto [first, last] = share(arrays.tokens_count, worker);
@@ -125,13 +134,13 @@ void Model::work(int worker, const StepArrays& arrays, KVStore& kv, float* logit
     if (clock_) clock_->charge(worker, steps.size(), StepClock::Working);
     for (size_t i = 0; i < steps.size(); ++i) {
         if (many && size_t(steps[i].run_end) > i + 1) {
-            run_tokens(i, size_t(steps[i].run_end), worker, arrays, kv);
+            run_tokens(i, size_t(steps[i].run_end), worker, arrays, kv, to);
             i = size_t(steps[i].run_end) - 1;
             meet(steps[i], worker);
             continue;
         }
-        execute(steps[i], worker, arrays, kv, logits, best);
-        if (!repeats(steps[i], steps[i].on_samples ? arrays.samples : arrays.tokens_count)) meet(steps[i], worker);
+        execute(steps[i], worker, arrays, kv, to);
+        if (!repeats(steps[i], rows_of(steps[i], arrays))) meet(steps[i], worker);
         else if (clock_) clock_->charge(worker, i, StepClock::Working);
     }
 }
@@ -167,22 +176,22 @@ void Model::feed(const Step& step, const float* values, int width, int row, cons
     } else if (step.feed == Feed::Bf16) kernels_->to_bf16(values, width, to.bf16 + size_t(row) * size_t(to.k));
 }
 
-void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best) {
-    const int rows = step.on_samples ? arrays.samples : arrays.tokens_count;
-    if (step.op == Op::Linear) return step.logits ? logits_or_best(step, worker, rows, logits, best) : linear(step, worker, rows);
+void Model::execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, const Results& to) {
+    const int rows = rows_of(step, arrays);
+    if (step.op == Op::Linear) return step.logits ? logits_or_best(step, worker, rows, to) : linear(step, worker, rows);
     if (step.op == Op::Attention) return attention(step, worker, arrays, kv);
     const bool repeated = repeats(step, rows);  // every worker does all rows, for itself
     if (repeated) {
-        for (int r = 0; r < rows; ++r) execute_row(step, worker, r, true, arrays, kv, private_[size_t(worker)]);
+        for (int r = 0; r < rows; ++r) execute_row(step, worker, r, true, arrays, kv, private_[size_t(worker)], to);
         return;
     }
     const Activations fed = activations(rows);
     const int runs = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
     for (Share part = take(step, runs); part.first < part.last; part = take(step, runs))
-        for (int r = part.first * kRowsAtOnce; r < std::min(part.last * kRowsAtOnce, rows); ++r) execute_row(step, worker, r, false, arrays, kv, fed);
+        for (int r = part.first * kRowsAtOnce; r < std::min(part.last * kRowsAtOnce, rows); ++r) execute_row(step, worker, r, false, arrays, kv, fed, to);
 }
 
-void Model::run_tokens(size_t first, size_t last, int worker, const StepArrays& arrays, KVStore& kv) {
+void Model::run_tokens(size_t first, size_t last, int worker, const StepArrays& arrays, KVStore& kv, const Results& to) {
     const int tokens = arrays.tokens_count, pieces = (tokens + kRunTokens - 1) / kRunTokens;
     const Activations fed = activations(tokens);
     for (Share part = take(steps[first], pieces); part.first < part.last; part = take(steps[first], pieces))
@@ -193,19 +202,19 @@ void Model::run_tokens(size_t first, size_t last, int worker, const StepArrays& 
                 if (step.op == Op::Linear)
                     for (int m = 0; m < step.count; ++m) multiply_rows(step, matrices[size_t(step.matrices[m])], step.out[m], begin, end, tokens);
                 else
-                    for (int r = begin; r < end; ++r) execute_row(step, worker, r, false, arrays, kv, fed);
+                    for (int r = begin; r < end; ++r) execute_row(step, worker, r, false, arrays, kv, fed, to);
                 if (clock_) clock_->charge(worker, i, StepClock::Working);
             }
         }
 }
 
-void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed) {
+void Model::execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed, const Results& to) {
     const int width = step.width;
     float* const scratch = scratch_[size_t(worker)].data();
     switch (step.op) {
         case Op::Embed: {
             const Table& table = tables[size_t(step.vector)];
-            dequantise_row(table.format, table.rows + size_t(arrays.tokens[r]) * table.row_bytes, table.columns, row(step.out[0], r));
+            dequantise_row(table.format, table.rows + size_t(step.table.of((step.table.positions ? arrays.positions : arrays.tokens)[r])) * table.row_bytes, table.columns, row(step.out[0], r));
             break;
         }
         case Op::RmsNorm: {
@@ -230,13 +239,16 @@ void Model::execute_row(const Step& step, int worker, int r, bool repeated, cons
         case Op::WriteKV: write_kv(step, arrays, kv, r, row(step.in[0], r), row(step.in[1], r), scratch); break;
         case Op::Gated: {
             float* y = step.out[0] >= 0 ? row(step.out[0], r) : scratch;
-            kernels_->gated(row(step.in[0], r), row(step.in[1], r), width, step.gate, y);
+            kernels_->gated(row(step.in[0], r), step.in[1] >= 0 ? row(step.in[1], r) : ones_.data(), width, step.gate, y);
             feed(step, y, width, r, fed);
             break;
         }
-        case Op::Add:
-            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] + row(step.in[1], r)[i];
+        case Op::Add: {
+            const float *a = row(step.in[0], r), *b = row(step.in[1], r);
+            float* const y = row(step.out[0], r);
+            for (int i = 0; i < width; ++i) y[i] = a[i] + b[i];
             break;
+        }
         case Op::Mul:
             for (int i = 0; i < width; ++i) row(step.out[0], r)[i] = row(step.in[0], r)[i] * row(step.in[1], r)[i];
             break;
@@ -249,9 +261,15 @@ void Model::execute_row(const Step& step, int worker, int r, bool repeated, cons
         case Op::TakeRows:
             std::memcpy(row(step.out[0], r), row(step.in[0], arrays.sample_rows[r]), size_t(width) * sizeof(float));
             break;
-        case Op::Bias:
-            for (int i = 0; i < width; ++i) row(step.out[0], r)[i] += vectors[size_t(step.vector)][size_t(i)];
+        case Op::Bias: {
+            const float* const bias = vectors[size_t(step.vector)].data();
+            float* const y = row(step.out[0], r);
+            for (int i = 0; i < width; ++i) y[i] += bias[i];
             break;
+        }
+        case Op::LayerNorm:
+        case Op::Pool:
+        case Op::Pooled: encode_row(step, worker, r, arrays, fed, to); break;
         case Op::Linear:
         case Op::Attention: break;
     }
@@ -300,7 +318,9 @@ void Model::linear(const Step& step, int worker, int rows) {
 }
 
 // The output matrix, a few tiles at a time: its logits are copied out or folded into each row's best, and never stored whole otherwise.
-void Model::logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best) {
+void Model::logits_or_best(const Step& step, int worker, int rows, const Results& to) {
+    float* const logits = to.logits;
+    Best* const best = to.best;
     const Matrix& matrix = matrices[size_t(step.matrices[0])];
     constexpr int ld = kLogitTiles * kTile;
     const float* const bias = step.vector < 0 ? nullptr : vectors[size_t(step.vector)].data();
@@ -348,7 +368,7 @@ AttentionUnit Model::attention_unit(const Step& step, const StepArrays& arrays, 
     unit.scale = step.scale;
     unit.softcap = step.softcap;
     unit.has_sinks = step.vector >= 0;
-    unit.table = arrays.tables + (size_t(step.group) * size_t(arrays.rows) + size_t(r)) * size_t(arrays.table_width);
+    unit.table = arrays.tables + (size_t(step.group) * size_t(arrays.table_stride) + size_t(r)) * size_t(arrays.table_width);
     unit.format = kv.format;
     unit.keys = kv.keys(step.slot) + size_t(head) * kv.key_bytes();
     unit.values = kv.values(step.slot) + size_t(head) * kv.value_bytes();
@@ -358,8 +378,9 @@ AttentionUnit Model::attention_unit(const Step& step, const StepArrays& arrays, 
             const int v = unit.vectors++, column = (head * shared + h) * step.head_dim;
             unit.queries[v] = row(step.in[0], start + q) + column;
             unit.outputs[v] = row(step.out[0], start + q) + column;
-            unit.positions[v] = arrays.context_lens[r] - count + q;
-            unit.first[v] = step.window > 0 ? std::max(0, unit.positions[v] - step.window + 1) : 0;
+            const int position = arrays.context_lens[r] - count + q;
+            unit.positions[v] = step.bidirectional ? arrays.context_lens[r] - 1 : position;
+            unit.first[v] = step.window > 0 ? std::max(0, position - step.window + 1) : 0;
             if (unit.has_sinks) unit.sinks[v] = vectors[size_t(step.vector)][size_t(head * shared + h)];
         }
     return unit;

@@ -13,19 +13,35 @@
 
 namespace octavo {
 
-enum class Op : int { Embed, RmsNorm, Quantise, Linear, Rope, WriteKV, Attention, Gated, Add, Mul, Scale, Softcap, TakeRows, Bias };
+enum class Op : int { Embed, RmsNorm, Quantise, Linear, Rope, WriteKV, Attention, Gated, Add, Mul, Scale, Softcap, TakeRows, Bias, LayerNorm, Pool, Pooled };
 
 // What a step leaves in the shared quantized activations beside (or instead of) its float output.
 enum class Feed : int { None, Int8, Bf16 };
 
+// What a step goes through: the tokens of the engine's step, those to sample, or its sequences.
+enum class Domain : int { Tokens, Samples, Rows };
+
+// How the tokens of a row become one vector.
+enum class Pooling : int { Mean, First, Last };
+
+// Which row of its table a token is embedded as: its id or its position, divided, the rest by modulo (0: all), plus add.
+struct TableRow {
+    int32_t of(int32_t id) const {
+        const int32_t part = id / divide;
+        return (modulo > 0 ? part % modulo : part) + add;
+    }
+    int positions = 0, divide = 1, modulo = 0, add = 0;
+};
+
 struct Step {
     Op op;
-    bool on_samples = false;  // its rows are the rows to sample, not the step's tokens
+    Domain domain = Domain::Tokens;
     int in[3] = {-1, -1, -1};
     int out[4] = {-1, -1, -1, -1};
     int matrices[4] = {-1, -1, -1, -1};
     int count = 0;   // matrices of Linear
-    int vector = -1; // weights of RmsNorm, sinks of Attention, bias (of Linear that of the logits)
+    int vector = -1; // weights of RmsNorm and LayerNorm, sinks of Attention, bias (of Linear that of the logits)
+    int bias = -1;   // of LayerNorm
     int rope = -1;
     int width = 0, heads = 0, kv_heads = 0, head_dim = 0, group = 0, slot = 0, window = 0, run = 0;
     float eps = 0, scale = 0, softcap = 0;
@@ -33,6 +49,9 @@ struct Step {
     Feed feed = Feed::None;
     float refine = 0;  // see refine.h
     bool logits = false;  // Linear: the model's output
+    bool bidirectional = false;  // Attention: queries see what follows them too
+    Pooling pooling = Pooling::Mean;
+    TableRow table;  // Embed
     // Set by Model::finish. With few rows a feeding step is done by every worker for itself, which saves the barrier after it.
     bool repeatable = false;   // this step feeds, makes no floats that others need at once, and a linear comes next
     bool private_feed = false; // Linear: what it multiplies was fed by a repeatable step
@@ -55,8 +74,16 @@ struct Table {  // an embedding table, as its checkpoint stores it
 // The arrays of one engine step; see octavo.platform.StepInput.
 struct StepArrays {
     int tokens_count, rows, samples, groups, table_width, copies_count;
-    int slot_stride;  // tokens between the groups of `slots`
+    int slot_stride;   // tokens between the groups of `slots`
+    int table_stride;  // rows between the groups of `tables`
     const int32_t *tokens, *positions, *query_starts, *context_lens, *slots, *tables, *sample_rows, *copies;
+};
+
+// Where a step's results go. Of the first two one is null.
+struct Results {
+    float* logits;  // [samples][vocab]
+    Best* best;     // [samples]
+    float* pooled;  // [rows][width], of a model that pools
 };
 
 // Tokens that go through the layers together: their activations stay in the caches, where those of a long prompt would go to memory and back
@@ -85,8 +112,8 @@ public:
     // To be called when all steps are there.
     void finish();
 
-    // Run one step, long ones in pieces of kPieceTokens. Either logits [samples][vocab] is filled, or best[samples] where it is null.
-    void run(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
+    // Run one step, long ones in pieces of kPieceTokens; where a token may depend on those after it, in pieces of whole rows.
+    void run(const StepArrays& arrays, KVStore& kv, const Results& to);
 
     // From the next run on, clock every step, from zero; or stop, which costs a step one branch that is always foretold.
     void clock(bool on) { clock_ = on ? std::make_unique<StepClock>(pool_->threads(), steps.size() + 1) : nullptr; }
@@ -101,18 +128,22 @@ private:
     Activations activations(int rows) { return {blocks_.as<uint8_t>(), bf16_.data(), widest_, height_for(rows)}; }
     // Lay out buffers for pieces of up to `tokens` tokens; called again when one is larger.
     void reserve(int tokens);
-    void run_piece(const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
-    void work(int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
+    void run_whole_rows(const StepArrays& arrays, KVStore& kv, const Results& to);
+    void run_piece(const StepArrays& arrays, KVStore& kv, const Results& to);
+    void work(int worker, const StepArrays& arrays, KVStore& kv, const Results& to);
     // Wait for the other workers at the end of a step, or of a part of it.
     void meet(const Step& step, int worker);
-    void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, float* logits, Best* best);
-    void execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed);
+    void execute(const Step& step, int worker, const StepArrays& arrays, KVStore& kv, const Results& to);
+    void execute_row(const Step& step, int worker, int r, bool repeated, const StepArrays& arrays, KVStore& kv, const Activations& fed, const Results& to);
+    // The steps of encoders: LayerNorm, Pool, Pooled.
+    void encode_row(const Step& step, int worker, int r, const StepArrays& arrays, const Activations& fed, const Results& to);
+    int rows_of(const Step& step, const StepArrays& arrays) const;
     // Take tokens, piece by piece, through steps first … last-1.
-    void run_tokens(size_t first, size_t last, int worker, const StepArrays& arrays, KVStore& kv);
+    void run_tokens(size_t first, size_t last, int worker, const StepArrays& arrays, KVStore& kv, const Results& to);
     void multiply(const Step& step, int worker, const Matrix& matrix, int first, int last, int rows, float* y, int ld);
     void multiply_rows(const Step& step, const Matrix& matrix, int out, int first_row, int last_row, int rows);
     void linear(const Step& step, int worker, int rows);
-    void logits_or_best(const Step& step, int worker, int rows, float* logits, Best* best);
+    void logits_or_best(const Step& step, int worker, int rows, const Results& to);
     void write_kv(const Step& step, const StepArrays& arrays, KVStore& kv, int token, const float* key, const float* value, float* scratch);
     void attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv);
     AttentionUnit attention_unit(const Step& step, const StepArrays& arrays, KVStore& kv, int row, int head, int slice, int first_query, int queries);
@@ -136,6 +167,9 @@ private:
 
     std::shared_ptr<Pool> pool_;
     const Kernels* kernels_;
+    bool whole_rows_ = false;            // see run
+    Domain scored_ = Domain::Samples;    // what there are logits of
+    int pooled_width_ = 0;
     int reserved_ = 0;
     Pages arena_;
     std::vector<float*> buffers_;
@@ -147,6 +181,7 @@ private:
     std::vector<Activations> private_;                 // per worker, for kFewRows rows
     std::vector<std::vector<float>> cosines_, sines_;  // per rope table, [tokens][turned / 2]
     std::vector<std::vector<float>> scratch_;          // per worker
+    std::vector<float> ones_;                          // as wide as the widest buffer
     std::vector<std::vector<Best>> bests_;             // per worker
     std::vector<float> partials_;                      // what chunks of long contexts leave; see Model::attention
     std::unique_ptr<std::atomic<int>[]> taken_;  // per step, how much of it was taken

@@ -197,6 +197,52 @@ def pool(t: Target) -> Iterator[Verdict]:
 
 
 @check(
+    "act.pooled_output", level="L1", module="OPS", since="1.0", requires=("op:pool",), rules=("R",), cost=0.3,
+    spec="""The output `pooled` of a graph MUST come back as StepOutput.pooled, a vector for each row of the step, where
+    rows are many and where one has more tokens than a step usually has.""",
+)  # fmt: skip
+def pooled_output(t: Target) -> Iterator[Verdict]:
+    for name, counts in (("many", (9, 1, 30, 2, 2, 64, 5)), ("long", (3, 300, 7, 280, 1))):
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        x = t.stored(t.rng(name).normal(sum(counts), 48))
+        edges = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        step = Step(
+            tuple(Seq(tuple(range(a, b))) for a, b in edges),
+            tuple(Row(i, 0, n) for i, n in enumerate(counts)),
+            last=True,
+        )
+        for kind in ("mean", "first", "last"):
+            p = Probe(t, kind)
+            p.build.output("pooled", p.build.pool(p.rows("x", x), kind))
+            (out,) = t.play(p.model(), [step]).results
+            exact = oracle64.pool(x, starts, kind)
+            yield measure.budget(f"{kind} of {name}", out, exact, floats.rounded(exact, t.dtype), t.dtype)
+
+
+@check(
+    "lin.map_ids", level="L1", module="OPS", since="1.0", requires=("op:map_ids", "op:embed"), rules=("B0",), cost=0.3,
+    spec="""Ids that are mapped, of tokens or of positions, MUST read the rows of the table that they are mapped to:
+    divided and rounded down, the rest by a modulo, plus what is added.""",
+)  # fmt: skip
+def map_ids(t: Target) -> Iterator[Verdict]:
+    table = t.stored(t.rng("table").normal(64, 48))
+    tokens = tuple(t.rng("tokens").integers(0, 64, 40).tolist())
+    for name, of_positions, how in (
+        ("kinds of tokens", False, {"divide": 32}),
+        ("tokens of two kinds", False, {"modulo": 32}),
+        ("all of it", False, {"divide": 3, "modulo": 5, "add": 7}),
+        ("positions", True, {"add": 2}),
+    ):
+        p = Probe(t, "mapped")
+        p.weight("table.weight", table)
+        ids = p.build.map_ids(p.build.positions if of_positions else p.build.tokens, **how)
+        model = p.read(p.build.embed("table", vocab=64, width=48, ids=ids))
+        (out,) = t.play(model, [Step((Seq(tokens),), (Row(0, 0, 40),))]).results
+        mapped = oracle64.map_ids(range(40) if of_positions else tokens, **how).astype(int)
+        yield measure.bitwise(name, out, table[mapped])
+
+
+@check(
     "lin.bias_shapes", level="L1", module="OPS", since="1.0", requires=("op:linear",), grade="mandatory", rules=("R",),
     kills=("M46.zeros",), cost=0.5,
     spec="""Several linear maps of one input, of different sizes and with biases, MUST each be its own map plus its own

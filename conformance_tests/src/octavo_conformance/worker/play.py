@@ -180,8 +180,9 @@ def _step(alive: Life, given: StepInput, sample: bool) -> dict[str, Any]:
         array.fill(SCRIBBLE)
     with candidate("collect"):
         output = executable.collect(ticket)
-        # A copy: the array is the device's again with the next collect.
-        logits = None if output.logits is None else np.array(output.logits, np.float32)
+        # A copy: the array is the device's again with the next collect. Of a graph that pools, its vectors.
+        brought = output.pooled if output.logits is None else output.logits
+        logits = None if brought is None else np.array(brought, np.float32)
         drawn = output.samples
         if drawn is None and sample and logits is not None:
             drawn = (alive.device.sampler() or HostSampler()).sample(logits.copy(), given.sampling)

@@ -14,11 +14,11 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 
-from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, dtype_named, flag
+from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, Task, dtype_named, flag
 from octavo.errors import ConfigError
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -72,6 +72,9 @@ class RunningOptions:
         typer.Option(
             metavar="MS", help="Most milliseconds between two tokens of a stream while prompts are computed beside it."
         ),
+    ] = None
+    task: Annotated[
+        str | None, typer.Option(help="generate, embed or score, in place of what the checkpoint says it is for.")
     ] = None
     chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = (
         None
@@ -131,6 +134,7 @@ def engine_config(model: str, shape: ShapeOptions, running: RunningOptions | Non
         artifacts=running.artifacts,
         require_artifacts=running.require_artifacts,
         itl_target_ms=running.itl_target,
+        task=_task(running.task),
         served_model_names=tuple(running.served_model_name or ()),
         chat_template=_read_template(running.chat_template),
         step_timeout=running.step_timeout,
@@ -158,6 +162,16 @@ def plain_words(words: list[str], command: str) -> list[str]:
         if name.startswith("-"):
             raise ConfigError(f"there is no option {name}; see: octavo {command} --help")
     return words
+
+
+def _task(name: str | None) -> Task | None:
+    known: tuple[Task, ...] = get_args(Task)
+    for task in known:
+        if task == name:
+            return task
+    if name is None:
+        return None
+    raise ConfigError(f"task {name!r} is not known; choose {', '.join(known)} (--task)")
 
 
 def _policy(name: str) -> Literal["fcfs", "priority"]:

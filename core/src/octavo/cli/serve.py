@@ -18,7 +18,7 @@ from octavo.cli.engine_options import (
     plain_words,
     with_options,
 )
-from octavo.cli.server_options import ServerOptions, with_queue
+from octavo.cli.server_options import ServerOptions, with_limits
 from octavo.env import data_folder
 from octavo.errors import ConfigError
 
@@ -70,7 +70,7 @@ def serve(
 ) -> None:
     """Serve MODEL through the OpenAI API until Ctrl-C."""
     limits = server.limits()
-    config = with_queue(engine_config(_model_of([model, *context.args]), shape, running), limits)
+    config = with_limits(engine_config(_model_of([model, *context.args]), shape, running), limits)
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress

@@ -62,6 +62,12 @@ class ServerOptions:
         )
 
 
-def with_queue(config: EngineConfig, limits: Limits) -> EngineConfig:
-    """The engine's configuration with the limits of its queue."""
-    return replace(config, max_waiting=limits.queued_requests or None, max_waiting_tokens=limits.queued_tokens or None)
+def with_limits(config: EngineConfig, limits: Limits) -> EngineConfig:
+    """The engine's configuration with those of the limits that it keeps itself."""
+    return replace(
+        config,
+        max_waiting=limits.queued_requests or None,
+        max_waiting_tokens=limits.queued_tokens or None,
+        grammar_seconds=limits.grammar_seconds,
+        grammar_memory=limits.grammar_memory,
+    )

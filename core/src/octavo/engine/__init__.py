@@ -5,9 +5,11 @@ from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InPr
 from octavo.engine.core import EngineCore
 from octavo.engine.llm import LLM, CompletionOutput, Logprob, RequestOutput
 from octavo.engine.outputs import ChoiceDelta, RequestDelta
+from octavo.engine.pooled import EmbeddingOutput, ScoreOutput
 from octavo.engine.startup import Started, start
 
 __all__ = [
-    "LLM", "AsyncLLM", "ChoiceDelta", "CompletionOutput", "EngineClient", "EngineCore", "EngineEvents", "EngineRequest",
-    "InProcessClient", "Logprob", "RequestDelta", "RequestOutput", "Started", "start",
+    "LLM", "AsyncLLM", "ChoiceDelta", "CompletionOutput", "EmbeddingOutput", "EngineClient", "EngineCore",
+    "EngineEvents", "EngineRequest", "InProcessClient", "Logprob", "RequestDelta", "RequestOutput", "ScoreOutput",
+    "Started", "start",
 ]  # fmt: skip

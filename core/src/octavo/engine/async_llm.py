@@ -6,18 +6,22 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
+from octavo.engine.core import NO_TEXT, NO_VECTORS
 from octavo.engine.forms import Forms, NoForms
 from octavo.engine.outputs import RequestDelta, RequestState
+from octavo.engine.pooled import NOTHING_SAMPLED, TASKS, check_params, finished, folded
 from octavo.engine.prompts import Prompt, prompt_ids
 from octavo.engine.startup import Started, start
 from octavo.errors import EngineDead, RequestError, RequestFailed
+from octavo.models import Pooling
 from octavo.platform import Progress
+from octavo.pooling import PoolingParams, Vector
 from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
@@ -47,11 +51,18 @@ class AsyncLLM:
         max_model_len: int,
         default_params: Mapping[str, Any] = MappingProxyType({}),
         forms: Forms | NoForms | None = None,
+        pooling: Pooling | None = None,
+        vocab_size: int = 0,
     ) -> None:
+        """``pooling`` and ``vocab_size`` are the model's, where it makes vectors in place of text."""
         self.tokenizer = tokenizer
         self.model_names = model_names
         self.max_model_len = max_model_len
         self.default_params = default_params
+        self.tasks = TASKS[None if pooling is None else pooling.task]
+        self.pairs = pooling is not None and pooling.task == "score"
+        self._pooling = pooling
+        self._vocab_size = vocab_size
         self._client = client
         self._forms = forms or NoForms()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,6 +86,8 @@ class AsyncLLM:
             max_model_len=started.plan.max_model_len,
             default_params=started.model.checkpoint.generation_config,
             forms=started.forms,
+            pooling=started.model.pooling,
+            vocab_size=started.model.config.vocab_size,
         )
 
     async def generate(
@@ -92,6 +105,8 @@ class AsyncLLM:
         the engine ended a choice, EngineDead if the engine stopped. Leaving the stream early aborts the request and
         frees its blocks.
         """
+        if "generate" not in self.tasks:
+            raise RequestError(NO_TEXT)
         ids = prompt_ids(prompt, self.tokenizer)
         name = request_id or f"request-{next(self._numbers)}"
         params, constraint = await self._prepare(sampling_params)
@@ -119,6 +134,50 @@ class AsyncLLM:
             del self._streams[request.id]
             if not finished:
                 self._client.abort(request.id)
+
+    async def embed(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        request_id: str | None = None,
+        pooling: PoolingParams | None = None,
+        token_types: Sequence[Sequence[int]] | None = None,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> list[Vector]:
+        """The vector of each prompt, given as token ids: its embedding, or a cross-encoder's score as one number.
+
+        ``token_types`` has, for a cross-encoder's prompts, of which text each token is. Raises RequestError if one of
+        them cannot be served, RequestFailed if an exception in the engine ended one, EngineDead. Cancelling it aborts
+        what has not run.
+        """
+        params = pooling or PoolingParams()
+        if self._pooling is None:
+            raise RequestError(NO_VECTORS)
+        check_params(params, self._pooling)
+        name = request_id or f"request-{next(self._numbers)}"
+        running: dict[str, asyncio.Queue[_News]] = {}
+        vectors: list[Vector] = []
+        try:
+            for number, prompt in enumerate(prompts):
+                ids = folded(prompt, token_types[number] if token_types else None, self._vocab_size)
+                request = EngineRequest(f"{name}-{number}", ids, NOTHING_SAMPLED, priority, cache_salt)
+                running[request.id] = self._open(request)
+            for one, events in [*running.items()]:
+                news = await events.get()
+                del running[one], self._streams[one]
+                if isinstance(news, Exception):
+                    raise news
+                event, _ = news
+                if event.error is not None:
+                    raise RequestFailed(event.error)
+                assert event.pooled is not None, "a model that pools brings a vector with every prompt's end"
+                vectors.append(finished(event.pooled, params, self._pooling))
+        finally:
+            for one in running:
+                del self._streams[one]
+                self._client.abort(one)
+        return vectors
 
     async def _prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
         if self._forms.ready(params):

@@ -6,8 +6,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from octavo.errors import EngineDead, RequestError
 from octavo.platform import Device, KVStore
+from octavo.platform.step import Floats
 from octavo.runner import Runner, StepPlan, StepResult, TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerMetrics, TokenEvent
@@ -17,8 +20,14 @@ _logger = logging.getLogger(__name__)
 _GOLDEN = 0x9E3779B97F4A7C15  # odd, so multiples of it modulo 2**64 never repeat
 
 
+NO_VECTORS = (
+    "this model generates text and makes no embeddings; serve an embedding model, or start this one with --task embed"
+)
+NO_TEXT = "this model reads text and generates none; serve a model that does, or ask for embeddings or scores"
+
+
 class EngineCore:
-    """Takes tokenised requests and yields their tokens, step by step.
+    """Takes tokenised requests and yields their tokens, step by step; where ``pools``, a vector of each prompt instead.
 
     ``vocab_size`` bounds the token ids that a prompt may hold. ``seed`` seeds the requests that bring none. ``clock``
     gives seconds and never goes back; steps are timed by it.
@@ -34,6 +43,7 @@ class EngineCore:
         vocab_size: int,
         eos_ids: frozenset[int],
         seed: int = 0,
+        pools: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._scheduler = scheduler
@@ -43,6 +53,7 @@ class EngineCore:
         self._vocab_size = vocab_size
         self._eos_ids = eos_ids
         self._seed = seed
+        self._pools = pools
         self._clock = clock
         self._added = 0
         self._closed = False
@@ -93,6 +104,8 @@ class EngineCore:
         self._scheduler.bounds.check(Request("", prompt, params, priority=priority))
 
     def _check(self, prompt: Sequence[int], params: SamplingParams) -> None:
+        if self._pools and params.max_tokens != 0:
+            raise RequestError(NO_TEXT)
         if not prompt:
             raise RequestError("the prompt is empty; it needs at least one token", param="prompt")
         if min(prompt) < 0 or max(prompt) >= self._vocab_size:
@@ -153,6 +166,7 @@ class EngineCore:
         before any of that, so that repeating is harmless wherever the first try stopped.
         """
         result = StepResult([], [], [])
+        vectors: list[Floats] = []
         for i, row in enumerate(plan.rows):
             self._check_health(error)
             alone = StepPlan(
@@ -166,11 +180,17 @@ class EngineCore:
             try:
                 own = self._run(alone)
             except Exception as fault:  # noqa: BLE001 - this row's own; it is told so, and the others go on
-                own = StepResult([[]], [None], [None], {row: f"{type(fault).__name__}: {fault}"})
+                reason = f"{type(fault).__name__}: {fault}"
+                own = StepResult(
+                    [[]], [None], [None], {row: reason}, [np.zeros(0, np.float32)] if self._pools else None
+                )
             result.tokens += own.tokens
             result.logprobs += own.logprobs
             result.prompt_logprobs += own.prompt_logprobs
             result.failed.update(own.failed)
+            vectors += own.pooled or []
+        if self._pools:
+            result.pooled = vectors
         return result
 
     def _check_health(self, error: Exception) -> None:

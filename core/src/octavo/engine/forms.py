@@ -11,11 +11,16 @@ from octavo.text.grammar import Grammars
 
 
 class Forms:
-    """Of one model, of ``vocab_size`` logits, whose ``eos_ids`` end a sequence. For any thread."""
+    """Of one model, of ``vocab_size`` logits, whose ``eos_ids`` end a sequence. For any thread.
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: frozenset[int]) -> None:
+    Compiling one takes ``seconds`` and ``memory_bytes`` at most.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, vocab_size: int, eos_ids: frozenset[int], *, seconds: float, memory_bytes: int
+    ) -> None:
         self._tokenizer = tokenizer
-        self._grammars = Grammars(tokenizer, vocab_size, eos_ids)
+        self._grammars = Grammars(tokenizer, vocab_size, eos_ids, seconds=seconds, memory_bytes=memory_bytes)
 
     def ready(self, params: SamplingParams) -> bool:
         """Whether `prepare` has nothing to compile, which takes milliseconds to seconds."""

@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, dtype_named, refuse_unbuilt
+from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, Task, dtype_named, refuse_unbuilt
 from octavo.engine.core import EngineCore
+from octavo.engine.embedder import Embedder
 from octavo.engine.outputs import ChoiceDelta, RequestDelta, RequestState
+from octavo.engine.pooled import EmbeddingOutput, ScoreOutput
 from octavo.engine.progress import prompts_progress, startup_progress
 from octavo.engine.prompts import Prompt, as_batch, prompt_ids, prompt_text
 from octavo.engine.startup import start
 from octavo.engine.waves import Waves
 from octavo.errors import RequestError
+from octavo.pooling import PoolingParams
 from octavo.runner import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics
@@ -78,6 +81,7 @@ class LLM:
             print(output.outputs[0].text)
 
     ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
+    ``task`` makes an embedding model of one that generates ("embed"); encoders need not be told.
     ``itl_target_ms`` keeps the prompt chunks of a step so short that no request waits longer for its next token.
     ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
     sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
@@ -103,6 +107,7 @@ class LLM:
         artifacts: str | Path | None = None,
         require_artifacts: bool = False,
         itl_target_ms: float | None = None,
+        task: Task | None = None,
         seed: int = 0,
         **unbuilt: Any,
     ) -> None:
@@ -128,6 +133,7 @@ class LLM:
             artifacts=None if artifacts is None else Path(artifacts),
             require_artifacts=require_artifacts,
             itl_target_ms=itl_target_ms,
+            task=task,
             seed=seed,
         )
         with startup_progress() as progress:
@@ -138,6 +144,13 @@ class LLM:
         self._numbers = itertools.count()
         self._forms = started.forms
         self._waves = Waves(self._core, _UNDER_WAY * self.plan.max_num_seqs, self._forms)
+        self._embedder = Embedder(
+            started.core,
+            started.tokenizer,
+            started.model.config,
+            started.model.pooling,
+            started.plan.max_model_len,
+        )
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
@@ -224,6 +237,37 @@ class LLM:
             )
             prompts.append({"prompt_token_ids": ids})
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        pooling_params: PoolingParams | None = None,
+        *,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingOutput]:
+        """The embeddings of the prompts, in order.
+
+        ``truncate_prompt_tokens`` cuts longer prompts, -1 to what the model reads; without it one that is too long is
+        refused. Raises RequestError, before anything runs, if one of them cannot be served or the model makes no
+        embeddings, and RequestFailed if the engine failed at one.
+        """
+        return self._embedder.embed(prompts, pooling_params, truncate_prompt_tokens, show=use_tqdm)
+
+    def score(
+        self,
+        data_1: str | Sequence[str],
+        data_2: str | Sequence[str],
+        pooling_params: PoolingParams | None = None,
+        *,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
+    ) -> list[ScoreOutput]:
+        """How well texts fit, one with many or pair by pair: a cross-encoder's score, else the cosine of embeddings.
+
+        Raises as `embed` does.
+        """
+        return self._embedder.score(data_1, data_2, pooling_params, truncate_prompt_tokens, show=use_tqdm)
 
     def metrics(self) -> SchedulerMetrics:
         """What the scheduler and the KV cache have done so far: preemptions, prefix hits, blocks, wasted slots, waits

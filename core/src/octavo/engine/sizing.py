@@ -15,11 +15,12 @@ _MIB, _GIB = 2**20, 2**30
 
 
 def size_kv(
-    config: EngineConfig, plan: Plan, block_bytes: int, groups: Sequence[KVGroup], budget: int
+    config: EngineConfig, plan: Plan, block_bytes: int, groups: Sequence[KVGroup], budget: int, whole: bool = False
 ) -> tuple[Plan, int]:
     """The plan and the number of blocks of ``block_bytes``, the null block included, that fit ``budget`` bytes.
 
-    No more than ``max_num_seqs`` sequences of ``max_model_len`` tokens could use. Where not even one such sequence
+    No more than ``max_num_seqs`` sequences of ``max_model_len`` tokens could use; where prompts run ``whole``, and are
+    forgotten after their step, no more than one step could. Where not even one such sequence
     fits, a context that nobody set shrinks to what does (the plan says so); one that was set is a ConfigError.
     """
     affordable = max(0, budget // block_bytes)
@@ -36,7 +37,10 @@ def size_kv(
         decision = Decision("max_model_len", longest, "core", why)
         plan = replace(plan, max_model_len=longest, decisions=(*plan.decisions, decision))
         one = peak_blocks(groups, plan.block_size, longest, chunk)
-    return plan, min(affordable, 1 + one * plan.max_num_seqs)
+    most = one * plan.max_num_seqs
+    if whole:
+        most = min(most, len(groups) * (chunk // plan.block_size + plan.max_num_seqs))
+    return plan, min(affordable, 1 + most)
 
 
 def _too_little(plan: Plan, block_bytes: int, blocks: int, budget: int, longest: int) -> str:

@@ -84,9 +84,10 @@ def start(config: EngineConfig, progress: Progress) -> Started:
 def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: Registry) -> tuple[Model, Plan]:
     """The model, its graph in the dtype that the platform plans, and the plan. No weight is read."""
     name = platform.info.name
-    model = load_model(path, plugins=registry.families)
+    model = load_model(path, plugins=registry.families, task=config.task)
     request = PlanRequest(model_facts(model), config.settings, config.tensor_parallel_size)
     _check_length(request)
+    _check_pooling(config, model)
     if config.tensor_parallel_size > 1:
         raise UnsupportedFeature(
             f"tensor_parallel_size {config.tensor_parallel_size} is not supported: a model runs on one device so far "
@@ -101,7 +102,7 @@ def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: R
     if changed is not None:
         raise PlatformError(f"platform {name} broke the contract: {changed}")
     if answer.dtype != model.graph.dtype:
-        model = load_model(path, answer.dtype, registry.families)
+        model = load_model(path, answer.dtype, registry.families, config.task)
     for decision in answer.decisions:
         _logger.info("%s", decision)
     return model, answer
@@ -109,7 +110,7 @@ def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: R
 
 def model_facts(model: Model) -> ModelFacts:
     """What a platform must know of the model."""
-    graph, config = model.graph, model.config
+    graph, config, pooling = model.graph, model.config, model.pooling
     attentions = [node for node in graph.nodes if node.op == "attention"]
     features = {
         "window": any(layer.window is not None for layer in graph.kv),
@@ -123,9 +124,17 @@ def model_facts(model: Model) -> ModelFacts:
         weight_formats=frozenset(w.format for w in graph.weights.values()),
         attention=frozenset(name for name, needed in features.items() if needed),
         head_dim=config.head_dim,
-        max_position=config.max_position,
+        max_position=min(config.max_position, (pooling and pooling.max_length) or config.max_position),
         weight_bytes=sum(weight_bytes(w) for w in graph.weights.values()),
+        whole_prompts=pooling is not None and pooling.whole,
     )
+
+
+def _check_pooling(config: EngineConfig, model: Model) -> None:
+    if model.pooling is not None and config.itl_target_ms is not None:
+        raise ConfigError(
+            f"itl_target_ms has no meaning for {model.checkpoint.path.name}, which generates no tokens (--itl-target)"
+        )
 
 
 def _check_length(request: PlanRequest) -> None:
@@ -147,6 +156,7 @@ def _assemble(
     progress: Progress,
 ) -> Started:
     graph, can = model.graph, platform.capabilities()
+    whole = model.pooling is not None and model.pooling.whole
     groups = [KVGroup(window) for window in graph.kv_windows] or [KVGroup()]
     before = device.memory()
     buckets = BucketSet(plan.limits.buckets)
@@ -155,8 +165,8 @@ def _assemble(
     report = device.memory()
     own = max(0, before.free - report.free)
     budget = int(min(plan.memory_utilization * report.total - own, _SPARE * report.free))
-    plan, blocks = size_kv(config, plan, device.kv_block_bytes(layout), groups, budget)
-    manager = KVManager(blocks, plan.block_size, groups, config.enable_prefix_caching)
+    plan, blocks = size_kv(config, plan, device.kv_block_bytes(layout), groups, budget, whole)
+    manager = KVManager(blocks, plan.block_size, groups, config.enable_prefix_caching and not whole)
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=plan.max_num_seqs,
@@ -166,6 +176,7 @@ def _assemble(
             policy=config.scheduling_policy,
             max_waiting=config.max_waiting,
             max_waiting_tokens=config.max_waiting_tokens,
+            whole_prompts=whole,
             itl_target=None if config.itl_target_ms is None else config.itl_target_ms / 1e3,
         ),
         manager,
@@ -191,12 +202,15 @@ def _assemble(
         Runner(executables, store, batch, sampler),
         device,
         store,
-        vocab_size=model.config.vocab_size,
+        vocab_size=model.config.vocab_size * model.config.token_types,
         eos_ids=eos_ids,
         seed=config.seed,
+        pools=model.pooling is not None,
     )
     names = config.served_model_names or (default_name(config.model),)
-    forms = Forms(tokenizer, model.config.vocab_size, eos_ids)
+    forms = Forms(
+        tokenizer, model.config.vocab_size, eos_ids, seconds=config.grammar_seconds, memory_bytes=config.grammar_memory
+    )
     return Started(core, tokenizer, forms, model, platform.info.name, plan, blocks, names)
 
 

@@ -8,7 +8,7 @@ from octavo.graph.builder import Builder, Value
 from octavo.graph.cost import step_cost
 from octavo.graph.ir import DIALECT, Graph, KVLayerSpec, Node, TensorType, WeightSpec, step_inputs
 from octavo.graph.ops import OPS, Call, Cost, Kernel, OpSpec, Sizes
-from octavo.graph.passes import fuse, specialise
+from octavo.graph.passes import fuse, pooled, specialise
 from octavo.graph.printer import to_text
 from octavo.graph.reference import Interpreter, KVArrays
 from octavo.graph.rope import FrequencyFactors, LinearScaling, Llama3Scaling, RopeSpec, inverse_frequencies
@@ -17,6 +17,6 @@ from octavo.graph.serial import from_json, graph_hash, to_json
 __all__ = [
     "DIALECT", "OPS", "Builder", "Call", "Cost", "FrequencyFactors", "Graph", "Interpreter", "KVArrays", "KVLayerSpec",
     "Kernel", "LinearScaling", "Llama3Scaling", "Node", "OpSpec", "RopeSpec", "Sizes", "TensorType", "Value",
-    "WeightSpec", "from_json", "fuse", "graph_hash", "inverse_frequencies", "specialise", "step_cost",
-    "step_inputs", "to_json", "to_text",
+    "WeightSpec", "from_json", "fuse", "graph_hash", "inverse_frequencies", "pooled", "specialise",
+    "step_cost", "step_inputs", "to_json", "to_text",
 ]  # fmt: skip

@@ -55,6 +55,10 @@ class Builder:
 
     # -- ops, in the order a decoder meets them ------------------------------------------------
 
+    def map_ids(self, ids: Value, *, divide: int = 1, modulo: int | None = None, add: int = 0) -> Value:
+        """``ids // divide % modulo + add``, for tables that are not read by the token's own id: [T], integers."""
+        return self._one("map_ids", [ids], [], {"divide": divide, "modulo": modulo, "add": add})
+
     def embed(self, name: str, *, vocab: int, width: int, ids: Value | None = None) -> Value:
         """Rows of the table ``name`` [vocab, width] for the step's tokens (or ``ids``): [T, width]."""
         weight = self._weight(name, (vocab, width), ("vocab", "embed"))

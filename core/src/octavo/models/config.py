@@ -13,7 +13,7 @@ from octavo.graph.rope import RopeSpec
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of one decoder. Families parse config.json into this; nothing else reads config.json.
+    """The shape of one model. Families parse config.json into this; nothing else reads config.json.
 
     Raises CheckpointError for sizes that fit no model.
     """
@@ -32,11 +32,11 @@ class ModelConfig:
     """Tokens of one sequence that the model was made for."""
     norm_eps: float
     activation: str
-    """Of the gated MLP, as `octavo.graph` names it: silu, gelu, gelu_tanh, relu."""
+    """Of the MLP, as `octavo.graph` names it: silu, gelu, gelu_tanh, relu."""
     tied_embeddings: bool
     """Whether the embedding table is the output matrix as well."""
     ropes: tuple[RopeSpec, ...]
-    """One per layer."""
+    """One per layer; empty where nothing is rotated."""
     windows: tuple[int | None, ...]
     """One per layer: how many positions a query sees, itself included; None: all."""
     attention_scale: float
@@ -49,6 +49,9 @@ class ModelConfig:
     logit_softcap: float | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    token_types: int = 1
+    """Kinds of text that one prompt may be made of: 2 for models that read pairs. A token of kind k has the id
+    ``k * vocab_size + id``."""
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What one family alone needs."""
 
@@ -61,7 +64,7 @@ class ModelConfig:
                 f"the checkpoint has {self.heads} query heads and {self.kv_heads} key-value heads; "
                 "the first must be a multiple of the second"
             )
-        if self.head_dim % 2:
+        if self.ropes and self.head_dim % 2:
             raise CheckpointError(f"the checkpoint's head_dim is {self.head_dim}; rope needs an even number")
-        for name in ("ropes", "windows"):
-            assert len(getattr(self, name)) == self.layers, f"{name}: one entry per layer"
+        assert len(self.windows) == self.layers, "windows: one entry per layer"
+        assert len(self.ropes) in (0, self.layers), "ropes: one entry per layer, or none"

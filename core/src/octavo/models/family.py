@@ -16,7 +16,8 @@ class Family:
 
     ``architectures`` are the names in config.json that it claims. ``parse`` turns config.json into a ModelConfig
     and raises CheckpointError for what it cannot honour; nothing in a config is ignored that changes the
-    numbers. ``build`` describes the model to a Builder, with the output ``logits`` [S, vocab].
+    numbers. ``build`` describes the model to a Builder, with the output ``logits`` [S, vocab]; an encoder's is
+    ``hidden`` [T, width], or ``pooled`` [R, 1] if it scores pairs of texts.
     """
 
     name: str

@@ -60,5 +60,5 @@ def parse_mistral(config: Mapping[str, Any]) -> ModelConfig:
     return replace(base, windows=(fields.optional_integer("sliding_window"),) * base.layers)
 
 
-LLAMA = Family("llama", ("LlamaForCausalLM",), parse_llama, build)
-MISTRAL = Family("mistral", ("MistralForCausalLM",), parse_mistral, build)
+LLAMA = Family("llama", ("LlamaForCausalLM", "LlamaModel"), parse_llama, build)
+MISTRAL = Family("mistral", ("MistralForCausalLM", "MistralModel"), parse_mistral, build)

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.config import Task
 from octavo.errors import CheckpointError, UnknownArchitecture
 from octavo.graph.builder import Builder
 from octavo.graph.ir import Graph
 from octavo.models.checkpoint import Checkpoint, open_checkpoint
 from octavo.models.config import ModelConfig
+from octavo.models.pooling import Pooling, apply_task
 from octavo.models.registry import family_for
 
 _logger = logging.getLogger(__name__)
@@ -26,6 +28,8 @@ class Model:
     config: ModelConfig
     graph: Graph
     checkpoint: Checkpoint
+    pooling: Pooling | None = None
+    """How its hidden states become vectors; ``None`` for a model that generates."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -34,11 +38,12 @@ class Model:
         return (*sorted(path.glob("*.safetensors")), path / "config.json") if path.is_dir() else (path,)
 
 
-def load_model(path: Path, dtype: str = "f32", plugins: Sequence[object] = ()) -> Model:
+def load_model(path: Path, dtype: str = "f32", plugins: Sequence[object] = (), task: Task | None = None) -> Model:
     """Open the checkpoint at ``path`` and build its graph, whose activations are ``dtype``.
 
-    Each weight's format in the graph is the one its checkpoint stores. Raises CheckpointError if files are damaged,
-    the config cannot be honoured, or a weight is missing or of another shape than the config implies.
+    Each weight's format in the graph is the one its checkpoint stores. ``task`` is what it shall do; ``None`` leaves
+    that to the checkpoint. Raises CheckpointError if files are damaged, the config cannot be honoured, or a weight is
+    missing or of another shape than the config implies, and ConfigError for a task that it cannot do.
     """
     checkpoint = open_checkpoint(path)
     present = set(checkpoint.names())
@@ -52,9 +57,9 @@ def load_model(path: Path, dtype: str = "f32", plugins: Sequence[object] = ()) -
     # A missing weight gets any format: check_weights names all that are missing at once.
     builder = Builder(config.family, dtype, lambda name: checkpoint.info(name)[0].name if name in present else "f32")
     family.build(config, builder)
-    graph = builder.build()
+    graph, pooling = apply_task(builder.build(), checkpoint.config, path, task)
     check_weights(graph, checkpoint)
-    return Model(config, graph, checkpoint)
+    return Model(config, graph, checkpoint, pooling)
 
 
 def check_weights(graph: Graph, checkpoint: Checkpoint) -> None:

@@ -42,4 +42,4 @@ def qwen_windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
     return windows(layer_types(fields, layers, [LOCAL if i >= first else GLOBAL for i in range(layers)]), window)
 
 
-QWEN2 = Family("qwen2", ("Qwen2ForCausalLM",), parse, llama.build)
+QWEN2 = Family("qwen2", ("Qwen2ForCausalLM", "Qwen2Model"), parse, llama.build)

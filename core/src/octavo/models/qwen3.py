@@ -42,4 +42,4 @@ def parse(config: Mapping[str, Any]) -> ModelConfig:
     return replace(base, qkv_bias=bias, output_bias=bias, windows=qwen_windows(fields, base.layers))
 
 
-QWEN3 = Family("qwen3", ("Qwen3ForCausalLM",), parse, build)
+QWEN3 = Family("qwen3", ("Qwen3ForCausalLM", "Qwen3Model"), parse, build)

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.errors import UnknownArchitecture
+from octavo.models.bert import BERT, ROBERTA
 from octavo.models.family import Family
 from octavo.models.gemma3 import GEMMA3
 from octavo.models.llama import LLAMA, MISTRAL
 from octavo.models.qwen2 import QWEN2
 from octavo.models.qwen3 import QWEN3
 
-BUILT_IN: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3)
+BUILT_IN: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3, BERT, ROBERTA)
 
 
 def family_for(config: Mapping[str, Any], plugins: Sequence[object] = ()) -> Family:

@@ -39,6 +39,8 @@ _TEXT_PREFIXES = (
     ("model.language_model.", "model."),
     ("language_model.lm_head.", "lm_head."),
 )
+# The first BERTs were converted from another framework, with its names.
+_NORM_SUFFIXES = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,11 @@ class SafetensorsCheckpoint:
         generation = path / "generation_config.json"
         self.generation_config: Mapping[str, Any] = read_json(generation) if generation.is_file() else {}
         self._where: dict[str, tuple[SafetensorsFile, str]] = {}
-        for file, stored in _stored_tensors(path):
-            self._where[_text_name(stored)] = (file, stored)
+        tensors = _stored_tensors(path)
+        # A model saved without its head has the names of its inside: those of a causal model less their first word.
+        bare = any(stored == "embed_tokens.weight" for _, stored in tensors)
+        for file, stored in tensors:
+            self._where["model." + stored if bare else _text_name(stored)] = (file, stored)
         try:
             self._quantized = self._quantized_weights()
         except CheckpointError as error:
@@ -194,15 +199,27 @@ class SafetensorsCheckpoint:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a checkpoint; CheckpointError if there is none."""
+    value = _read_json(path)
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} must hold a JSON object, not {type(value).__name__}")
+    return value
+
+
+def read_json_list(path: Path) -> list[dict[str, Any]]:
+    """The JSON array of objects in a file of a checkpoint; CheckpointError if there is none."""
+    value = _read_json(path)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise CheckpointError(f"{path} must hold a JSON array of objects")
+    return value
+
+
+def _read_json(path: Path) -> Any:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} must hold a JSON object, not {type(value).__name__}")
-    return value
 
 
 def _stored_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
@@ -240,6 +257,9 @@ def _text_name(stored: str) -> str:
     for prefix, replacement in _TEXT_PREFIXES:
         if stored.startswith(prefix):
             return replacement + stored[len(prefix) :]
+    for suffix, replacement in _NORM_SUFFIXES:
+        if stored.endswith(suffix):
+            return stored[: -len(suffix)] + replacement
     return stored
 
 

@@ -36,6 +36,8 @@ class ModelFacts:
     """The longest context the model was made for, in tokens."""
     weight_bytes: int
     """Size of all weights as stored."""
+    whole_prompts: bool = False
+    """A prompt must run in one step: its tokens see those after them, or all of them make one vector."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,10 @@ def negotiate_by_declaration(
         why = f"its preference; the default is {DEFAULT_MEMORY_UTILIZATION}"
         decisions.append(Decision("memory_utilization", part, name, why))
     plan = Plan(**chosen, memory_utilization=part, limits=limits, decisions=tuple(decisions))
-    return _fit_rows_to_tokens(plan, request.settings, name)
+    fitted = _fit_rows_to_tokens(plan, request.settings, name)
+    if isinstance(fitted, Unsupported) or not request.model.whole_prompts:
+        return fitted
+    return _fit_prompts_to_tokens(fitted, request.settings, name)
 
 
 def check_model(request: PlanRequest, name: str, capabilities: Capabilities) -> Unsupported | None:
@@ -246,6 +251,30 @@ def _fit_rows_to_tokens(plan: Plan, settings: Settings, name: str) -> Plan | Uns
     if settings.max_num_batched_tokens is None:
         why = f"{why}, and {name} takes at most {most}"
     return Unsupported(feature, why, flag("max_num_seqs"), f"set at most {tokens}")
+
+
+def _fit_prompts_to_tokens(plan: Plan, settings: Settings, name: str) -> Plan | Unsupported:
+    """Where a prompt must run in one step, the token budget cannot be below the longest.
+
+    What the user set stays; of the two the other gives way.
+    """
+    longest, tokens = plan.max_model_len, plan.max_num_batched_tokens
+    if longest <= tokens:
+        return plan
+    why = "the model reads a prompt in one step"
+    most = _largest(plan.limits, "tokens", plan.limits.max_tokens)
+    if settings.max_num_batched_tokens is None and (most is None or longest <= most):
+        decision = Decision("max_num_batched_tokens", longest, "core", f"{why}, of up to {longest} tokens")
+        kept = tuple(d for d in plan.decisions if d.setting != "max_num_batched_tokens")
+        return replace(plan, max_num_batched_tokens=longest, decisions=(*kept, decision))
+    if settings.max_model_len is None:
+        decision = Decision("max_model_len", tokens, "core", f"{why}, which has room for {tokens} tokens")
+        kept = tuple(d for d in plan.decisions if d.setting != "max_model_len")
+        return replace(plan, max_model_len=tokens, decisions=(*kept, decision))
+    feature = f"max_model_len {longest} with max_num_batched_tokens {tokens}"
+    if settings.max_num_batched_tokens is None:
+        why = f"{why}, and {name} takes at most {most} tokens in one"
+    return Unsupported(feature, why, flag("max_model_len"), f"set at most {tokens}")
 
 
 def check_plan(plan: Plan, settings: Settings) -> str | None:

@@ -73,7 +73,7 @@ class ReferenceKVStore:
 
 
 class ReferenceExecutable:
-    """Runs a graph in numpy, over the float32 arrays of its weights, and brings its output ``logits``.
+    """Runs a graph in numpy, over the float32 arrays of its weights, and brings its output ``logits`` or ``pooled``.
 
     The work is done in `submit`; `collect` hands it over. ``kernels`` are used for the ops that they name. Raises
     UnsupportedFeature for an op that is not in the dialect.
@@ -95,7 +95,10 @@ class ReferenceExecutable:
         arrays = KVArrays.over(self._interpreter.graph, kv.keys, kv.values, kv.layout.block_size)
         arrays.copy_blocks(step.copies.tolist())
         outputs = self._interpreter.run(step.graph_inputs(), arrays)
-        return StepOutput(logits=outputs["logits"].astype(np.float32, copy=False))
+        logits, pooled = (
+            outputs[name].astype(np.float32, copy=False) if name in outputs else None for name in ("logits", "pooled")
+        )
+        return StepOutput(logits=logits, pooled=pooled)
 
     def collect(self, ticket: StepOutput) -> StepOutput:
         """See `Executable.collect`."""

@@ -164,7 +164,9 @@ class StepInput:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step brings back: ``samples`` from a device that samples (`Capabilities.sampling`), else ``logits``."""
+    """What a step brings back: ``samples`` from a device that samples (`Capabilities.sampling`), else ``logits``; of a
+    graph whose output is ``pooled``, that and nothing else.
+    """
 
     logits: Floats | None = None
     """[S, V] in host memory; padding rows hold anything, finite or not."""
@@ -172,3 +174,5 @@ class StepOutput:
     """For all D draws; the logits are not looked at then."""
     device_seconds: float | None = None
     """The device's own time for the step, where it is known."""
+    pooled: Floats | None = None
+    """[R, W] in host memory: a vector of each row's tokens in this step; padding rows hold anything."""

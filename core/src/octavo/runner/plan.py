@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from octavo.platform.buckets import Bucket
+from octavo.platform.step import Floats
 from octavo.runner.masks import TokenConstraint
 from octavo.sampling import SamplingParams
 
@@ -97,3 +98,5 @@ class StepResult:
     """
     failed: dict[str, str] = field(default_factory=dict)
     """Rows that cannot go on (their logits were not finite, say), with the reason."""
+    pooled: list[Floats] | None = None
+    """A vector for each row, from models that make those in place of tokens."""

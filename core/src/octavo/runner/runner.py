@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from octavo.errors import ArtifactMissing
 from octavo.graph import Graph, fuse
 from octavo.platform import Bucket, Device, Executable, KVLayout, KVStore, Progress, Sampler
-from octavo.platform.step import Samples
+from octavo.platform.step import Floats, Samples
 from octavo.quant import WeightTensor
 from octavo.runner.batch import Batch, Draws
 from octavo.runner.plan import StepPlan, StepResult, TokenLogprobs
@@ -53,6 +55,8 @@ class Runner:
     def collect(self, pending: Pending) -> StepResult:
         """Wait for a step, sample where the device did not, and sort the draws back into rows."""
         output = pending.executable.collect(pending.ticket)
+        if output.pooled is not None:
+            return sort_pooled(pending.plan, output.pooled)
         samples = output.samples
         if samples is None:
             assert output.logits is not None, "a step brings logits or samples"
@@ -121,6 +125,16 @@ def sort_draws(plan: StepPlan, draws: Draws, samples: Samples) -> StepResult:
         asked = count > 0 and wanted[middle] >= 0
         result.logprobs.append([_logprobs(samples, d, int(wanted[d])) for d in range(middle, end)] if asked else None)
         at = end
+    return result
+
+
+def sort_pooled(plan: StepPlan, pooled: Floats) -> StepResult:
+    """A step's vectors, row by row in the plan's order."""
+    rows = len(plan.rows)
+    result = StepResult([[]] * rows, [None] * rows, [None] * rows, pooled=[vector.copy() for vector in pooled[:rows]])
+    finite = np.isfinite(pooled[:rows]).all(axis=1)
+    for at in np.flatnonzero(~finite).tolist():
+        result.failed[plan.rows[at]] = "the model's hidden states were not finite"
     return result
 
 

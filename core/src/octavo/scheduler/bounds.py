@@ -28,6 +28,12 @@ class Bounds:
         """New tokens in one step."""
         self.context = min(config.max_model_len, limits.max_context or config.max_model_len)
         """Tokens of one sequence."""
+        self.whole = config.whole_prompts
+        if self.whole and self.context > self.tokens:
+            raise ConfigError(
+                f"a prompt of {self.context} tokens must run in one step, which has {self.tokens}; lower "
+                "--max-model-len or raise --max-num-batched-tokens"
+            )
         self.chunk_multiple = limits.chunk_multiple
         self.exclusive = limits.prefill_xor_decode
         self.volume = limits.max_volume
@@ -111,6 +117,12 @@ class Bounds:
                 f"n is {params.n}, and at most {self.seats} sequences can run at the same time; "
                 "lower n, or raise --max-num-seqs and --max-num-batched-tokens",
                 param="n",
+            )
+        if request.branches == 0 and prompt > self.context:
+            raise ContextLengthExceeded(
+                f"the prompt has {prompt} tokens, and the model reads at most {self.context}; shorten it, or "
+                "let it be cut (truncate_prompt_tokens)",
+                param="prompt",
             )
         if prompt + min(1, request.branches) > self.context:
             # Agents shorten a conversation and try again when they read "prompt is too long" (Anthropic's words, and

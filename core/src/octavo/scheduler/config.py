@@ -33,6 +33,8 @@ class SchedulerConfig:
     """Requests that may wait; one more is refused."""
     max_waiting_tokens: int | None = None
     """Tokens that the waiting requests may have together; one that would make it more is refused, unless none waits."""
+    whole_prompts: bool = False
+    """A prompt is computed in one step, and nothing of it is found in the cache."""
     itl_target: float | None = None
     """Seconds that a step in which rows decode should not exceed: its prompt chunks are chosen by it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from octavo.platform.step import Floats
 from octavo.runner.plan import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -32,5 +33,7 @@ class TokenEvent:
     error: str | None = None
     cached_tokens: int = 0
     """Prompt tokens that a prefix hit saved."""
+    pooled: Floats | None = None
+    """The prompt's vector, from models that make those in place of tokens."""
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     """Once, with choice 0's first event, where asked for: every prompt token but the first."""

@@ -244,7 +244,7 @@ class Scheduler:
         if room.allowance is not None and count > 0:
             count = room.allowance.clip(count, row.computed)
         if count < pending:
-            count -= count % self.bounds.chunk_multiple
+            count = 0 if self.bounds.whole else count - count % self.bounds.chunk_multiple
         if count <= 0 or (pending > 1 and room.prefill_rows == 0):
             room.closed = True
             return False
@@ -372,6 +372,7 @@ class Scheduler:
         assert batch is not None and len(batch) == len(plan.rows), "the plan is not the one in flight"
         events: list[TokenEvent] = []
         failed = result.failed
+        vectors = {} if result.pooled is None else dict(zip(plan.rows, result.pooled, strict=True))
         before: defaultdict[float | None, int] = defaultdict(int)  # rows with a token, by when they had the one before
         for row, tokens, logprobs, scores in zip(
             batch, result.tokens, result.logprobs, result.prompt_logprobs, strict=True
@@ -391,7 +392,9 @@ class Scheduler:
                 continue  # a chunk, and not the prompt's last
             if row.branches != 1:
                 row.token_at = now
-                events += self._first_tokens(row, tokens, logprobs)
+                first = self._first_tokens(row, tokens, logprobs)
+                first[0].pooled = vectors.get(row.id)
+                events += first
                 continue
             token = tokens[0]
             row.tokens.append(token)

@@ -8,6 +8,7 @@
     streams.py    engine streams, merged and cancellable   sse.py         server-sent events
     chat.py  completions.py  messages/  tokenise.py        the routes
     models.py  health.py  sagemaker.py  responses/         the routes
+    embeddings.py  scores.py  vectors.py                   and those of models that make vectors
     files.py  batches.py                                   the routes of what batch/ keeps and runs
     page.py + page.html      a page to talk to the model   timing.py    what the server adds to a token
     openapi.py    what all of it is, as a document         deadline.py    a request's time

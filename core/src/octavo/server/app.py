@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from octavo.server import (
     batches,
     chat,
     completions,
+    embeddings,
     files,
     health,
     messages,
@@ -15,6 +16,7 @@ from octavo.server import (
     openapi,
     page,
     sagemaker,
+    scores,
     timing,
     tokenise,
 )
@@ -37,9 +39,9 @@ def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
     app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
     app.state.service = service
     service.app = app
-    for module in (
-        chat, completions, responses, messages, tokenise, files, batches, models, health, sagemaker,
-    ):  # fmt: skip
+    for module in (chat, completions, responses, messages):
+        app.include_router(module.routes(service), dependencies=[Depends(service.generates)])
+    for module in (embeddings, scores, tokenise, files, batches, models, health, sagemaker):
         app.include_router(module.routes(service))
     if settings.openapi:
         app.include_router(openapi.routes())

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
+from octavo.pooling import PoolingParams, Vector
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.text.fim import FillInMiddle
@@ -39,6 +40,9 @@ class TextTokenizer(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
+
+    def encode_pair(self, text: str, pair: str | None, *, limit: int | None = None) -> tuple[list[int], list[int]]:
+        """Token ids of one text or of two together, at most ``limit``, and of which text each is."""
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of token ids."""
@@ -122,6 +126,14 @@ class Backend(Protocol):
         """Names the model is served under; the first is the default."""
 
     @property
+    def tasks(self) -> AbstractSet[str]:
+        """What the model answers: of "generate", "embed" and "score"."""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether it scores two texts that it reads together; an embedding model scores them by their cosine."""
+
+    @property
     def tokenizer(self) -> TextTokenizer:
         """The model's tokenizer."""
 
@@ -147,6 +159,22 @@ class Backend(Protocol):
         ``request_id`` must be unique among running requests. Raises RequestError before the first item
         when the request cannot be served, RequestFailed when an exception ended it, EngineDead when
         the engine stopped. Closing or cancelling the generator aborts the request and frees its blocks.
+        """
+
+    async def embed(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        request_id: str,
+        pooling: PoolingParams,
+        token_types: Sequence[Sequence[int]] | None = None,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> list[Vector]:
+        """The vector of each prompt; of a model that reads pairs its score, as a vector of one number.
+
+        ``token_types`` says then of which text each token is. Raises as `generate` does; cancelling it aborts what has
+        not run.
         """
 
     async def health(self) -> None:

@@ -112,7 +112,7 @@ def _arguments(given: Any, where: str) -> Mapping[str, Any]:
 
 
 def for_template(
-    messages: Sequence[Mapping[str, Any]], *, arguments_as_text: bool, short_ids: bool
+    messages: Sequence[Mapping[str, Any]], *, calls_as_text: bool, short_ids: bool
 ) -> list[dict[str, Any]]:
     """Calls and results as a model's chat template wants them, see `octavo.text.tools.ToolParser`."""
     shown = []
@@ -123,7 +123,9 @@ def for_template(
             message["tool_call_id"] = _short(message["tool_call_id"], ids)
         if message.get("tool_calls"):
             known = ids if short_ids else None
-            message["tool_calls"] = [_shown(call, arguments_as_text, known) for call in message["tool_calls"]]
+            message["tool_calls"] = [_shown(call, calls_as_text, known) for call in message["tool_calls"]]
+            if calls_as_text and not message["content"]:
+                message["content"] = None
         shown.append(message)
     return shown
 

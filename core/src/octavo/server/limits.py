@@ -46,7 +46,9 @@ class Limits:
     idle_seconds: float = _limit(30.0, "Between two requests on one connection", "closed", low=0.1)
     body_bytes: int = _limit(16 * MIB, "Body of a request", "413")
     file_bytes: int = _limit(200 * MIB, "A file, which is not held in memory", "413")
-    body_seconds: float = _limit(120.0, "From the headers to the end of the body", "408", low=0.1)
+    body_seconds: float = _limit(
+        120.0, "From the headers to the end of the body; of a file, in proportion to `file_bytes`", "408", low=0.1
+    )
 
     json_depth: int = _limit(64, "Nesting of a body's JSON", "400", high=500)
     text_characters: int = _limit(4_000_000, "Characters of all texts in a body together", "400")
@@ -83,7 +85,9 @@ class Limits:
     queued_tokens: int = _limit(
         4_000_000, "Tokens of the prompts that wait for the engine", "429, Retry-After", low=0, off=True
     )
-    request_seconds: float = _limit(3600.0, "From a request's headers to the end of its answer", "504", low=0, off=True)
+    request_seconds: float = _limit(
+        3600.0, "From a request's headers to the end of its answer, lines of batches apart", "504", low=0, off=True
+    )
     reader_seconds: float = _limit(
         60.0, "For a client that has stopped reading to take up 1 KiB per second again", "closed", low=0.1
     )

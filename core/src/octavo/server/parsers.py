@@ -15,7 +15,7 @@ from octavo.server.settings import ServerSettings
 from octavo.text.answers import AnswerParser
 from octavo.text.parts import Tool
 from octavo.text.reasoning import ReasoningParser, reasoning_parser_for, reasoning_parser_named
-from octavo.text.tools import ToolParser, tool_parser_for, tool_parser_named
+from octavo.text.tools import GENERIC, ToolParser, tool_parser_for, tool_parser_named
 
 AUTO = "auto"
 
@@ -29,6 +29,10 @@ def check_names(tools: str, reasoning: str) -> None:
         _named(tools, reasoning, ())
     except ConfigError:  # a plugin's?
         _named(tools, reasoning, discover().families)
+
+
+def _place_for_tools(template: str | None) -> bool:
+    return "tools" in (template or "")
 
 
 def _named(tools: str, reasoning: str, plugged: Sequence[object]) -> None:
@@ -52,6 +56,8 @@ class Parsers:
         template = tokenizer.chat_template_for(tools=True)
         if settings.tool_parser == AUTO:
             tools = tool_parser_for(template, settings.plugged)
+            if tools is not None and not _place_for_tools(template):
+                tools = GENERIC  # the prompt has to explain it, whatever the model has learnt
         else:
             tools = tool_parser_named(settings.tool_parser, settings.plugged)
         if settings.reasoning_parser == AUTO:
@@ -74,7 +80,7 @@ class Parsers:
     @property
     def has_place_for_tools(self) -> bool:
         """Whether the chat template shows its model the tools of a request."""
-        return "tools" in (self.tokenizer.chat_template_for(tools=True) or "")
+        return _place_for_tools(self.tokenizer.chat_template_for(tools=True))
 
     def literal(self, text: str) -> str:
         """A text in a grammar (Lark): what spells markers that are special tokens is those tokens."""

@@ -186,26 +186,26 @@ def _part(part: Any, where: str) -> str:
     return text
 
 
-def _prompt_error(message: str, code: str = "invalid_type") -> RequestError:
-    return RequestError(message, param="prompt", code=code)
+def split_prompts(prompt: Any, field: str = "prompt") -> list[str | list[int]]:
+    """The four shapes of ``prompt`` as a list of texts and token lists. Raises RequestError that names ``field``."""
 
+    def _prompt_error(message: str, code: str = "invalid_type") -> RequestError:
+        return RequestError(message, param=field, code=code)
 
-def split_prompts(prompt: Any) -> list[str | list[int]]:
-    """The four shapes of ``prompt`` as a list of texts and token lists. Raises RequestError."""
     if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and type(prompt[0]) is int):
         prompt = [prompt]
     if not isinstance(prompt, list):
-        raise _prompt_error("'prompt' must be a string, an array of strings, or one or several arrays of token ids.")
+        raise _prompt_error(f"'{field}' must be a string, an array of strings, or one or several arrays of token ids.")
     if not prompt:
-        raise _prompt_error("'prompt' is empty.", "invalid_value")
+        raise _prompt_error(f"'{field}' is empty.", "invalid_value")
     for i, one in enumerate(prompt):
         if isinstance(one, list):
             if not all(type(token) is int for token in one):
-                raise _prompt_error(f"prompt {i} is an array of which not every element is a token id.")
+                raise _prompt_error(f"{field} {i} is an array of which not every element is a token id.")
         elif not isinstance(one, str):
-            raise _prompt_error(f"prompt {i} is neither a string nor an array of token ids.")
+            raise _prompt_error(f"{field} {i} is neither a string nor an array of token ids.")
         if not one:
-            raise _prompt_error(f"prompt {i} is empty.", "invalid_value")
+            raise _prompt_error(f"{field} {i} is empty.", "invalid_value")
     return prompt
 
 

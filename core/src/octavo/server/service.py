@@ -12,6 +12,7 @@ import msgspec
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Backend
 from octavo.server.batch.file_store import FileStore
@@ -74,6 +75,16 @@ class Service:
             await closer()
         self.files.close()
         self.database.close()
+
+    async def generates(self) -> None:  # async, lest FastAPI call it in another thread
+        """Raise RequestError if the model generates no text: what the routes that need one depend on."""
+        self.require("generate", "makes no text: ask /v1/embeddings, /v1/score or /v1/rerank")
+
+    def require(self, task: str, instead: str) -> None:
+        """Raise RequestError, which ends in ``instead``, unless the model does ``task``."""
+        if task not in self.backend.tasks:
+            name = self.backend.model_names[0]
+            raise RequestError(f"The model {name} {instead}.", param="model", code="unsupported_task")
 
     def job(
         self,

@@ -121,7 +121,7 @@ def conversation(service: Service, ask: Ask) -> tuple[list[dict[str, Any]], Sequ
         return [dict(message) for message in ask.messages], ()
     if kind.taught and not place:
         return taught(ask.messages, tools), ()
-    return for_template(ask.messages, arguments_as_text=kind.arguments_as_text, short_ids=kind.short_ids), tools
+    return for_template(ask.messages, calls_as_text=kind.calls_as_text, short_ids=kind.short_ids), tools
 
 
 class Turn:

@@ -48,10 +48,10 @@ def render(
 
     ``messages``: mappings with "role" and mostly "content": a string, or a list of ``{"type": "text", "text": …}``
     parts, which are joined by line breaks (as vLLM and llama.cpp do). Keys whose value is None are left out, as
-    templates ask ``is defined``. ``add_generation_prompt`` adds what begins the assistant's turn;
-    ``continue_final_message`` instead leaves the last message open, for the model to go on with. ``tools``: function
-    schemas as OpenAI sends them. ``variables`` are visible to the template by name, ``bos_token`` above all. ``run``:
-    where the template runs; in this process by default.
+    templates ask ``is defined``; but not the content of a message that has tool calls. ``add_generation_prompt`` adds
+    what begins the assistant's turn; ``continue_final_message`` instead leaves the last message open, for the model to
+    go on with. ``tools``: function schemas as OpenAI sends them. ``variables`` are visible to the template by name,
+    ``bos_token`` above all. ``run``: where the template runs; in this process by default.
 
     Raises RequestError: param "messages" if they are malformed, or if the template refuses them, fails on them, or
     makes more than 8 Mi characters of them; "tools" or "chat_template_kwargs" for values that are not JSON.
@@ -127,9 +127,11 @@ def _message(message: object, at: int) -> dict[str, Any]:
             f"{where} is {type(message).__name__}; expected an object with role and content", param="messages"
         )
     plain: dict[str, Any] = {key: value for key, value in _plain(message, "messages").items() if value is not None}
+    if plain.get("tool_calls") and message.get("content", "") is None:
+        plain["content"] = None  # some templates tell a turn of calls from one of words by this alone
     if not isinstance(plain.get("role"), str):
         raise RequestError(f"{where} has no role; expected system, user, assistant or tool", param="messages")
-    if "content" in plain:
+    if plain.get("content") is not None:
         plain["content"] = _content(plain["content"], f"{where}.content")
     thoughts = next((plain[name] for name in _REASONING if name in plain), None)
     if thoughts is not None:

@@ -76,6 +76,7 @@ class Grammars:
         *,
         cache_bytes: int = CACHE_BYTES,
         seconds: float = COMPILE_SECONDS,
+        memory_bytes: int = COMPILE_BYTES,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
@@ -87,7 +88,7 @@ class Grammars:
         self._kept: OrderedDict[tuple[str, str], tuple[GrammarState | str, int]] = OrderedDict()
         self._kept_bytes = 0
         self._compiling: dict[tuple[str, str], Future[GrammarState | str]] = {}
-        self._worker = Worker("octavo.text.grammar_check:check", seconds=seconds, memory_bytes=COMPILE_BYTES)
+        self._worker = Worker("octavo.text.grammar_check:check", seconds=seconds, memory_bytes=memory_bytes)
 
     def known(self, asked: StructuredOutput) -> bool:
         """Whether `start` answers at once."""

@@ -86,6 +86,32 @@ class Tokenizer:
             del ids[0]
         return ids
 
+    def encode_pair(self, text: str, pair: str | None, *, limit: int | None = None) -> tuple[list[int], list[int]]:
+        """The ids of a text, or of two, with what the model wants around them, and of which text each token is (0, 1).
+
+        With a ``limit`` the last text is cut on its right, so that all together has no more tokens. Raises
+        RequestError, for texts as `encode`, and where there is no room for anything of the last one.
+        """
+        first, second = self._encode(text), None if pair is None else self._encode(pair)
+        if limit is not None:
+            room = limit - self._backend.num_special_tokens_to_add(pair is not None) - (len(first) if second else 0)
+            if room < 1:
+                raise RequestError(
+                    f"{limit} tokens leave no room for {'the second' if pair else 'the'} text; raise "
+                    "truncate_prompt_tokens",
+                    param="truncate_prompt_tokens",
+                )
+            (second or first).truncate(room)
+        whole = self._backend.post_process(first, second)
+        return whole.ids, whole.type_ids
+
+    def _encode(self, text: str) -> tokenizers.Encoding:
+        """A text alone, with nothing around it."""
+        try:
+            return self._backend.encode(text, add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _not_text(text, error) from error
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids, all at once. Ids outside the vocabulary contribute nothing; broken UTF-8 becomes U+FFFD."""
         return self._backend.decode([i for i in ids if i in TOKEN_IDS], skip_special_tokens=skip_special_tokens)

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llguidance import LLMatcher, LLTokenizer
 from text.parsing import TOOLS, cuts, joined, loaded, parse
 
 from octavo.errors import ConfigError
@@ -15,6 +16,8 @@ from octavo.text.tools import ToolParser, tool_parser_for, tool_parser_named
 from octavo.text.tools.registry import BUILT_IN
 
 KINDS = {kind.name: kind for kind in BUILT_IN}
+BYTES = LLTokenizer("byte")
+AN_OBJECT = LLMatcher.grammar_from_json_schema('{"type": "object"}')
 
 ROME = ("call", "get_weather"), ("arguments", {"city": "Rome", "days": 2})
 NOW = ("call", "get_time"), ("arguments", {})
@@ -55,6 +58,8 @@ CASES = [
     ("pythonic", '<|python_start|>[get_weather("Rome", 2)]<|python_end|>', [*ROME]),
     ("pythonic", "<|python_start|>" + OBJECT + "<|python_end|>", [*ROME]),
     ("qwen3_coder", CODER, [*ROME]),
+    ("pythonic", "[get_weather(: city='Rome', :, days=2)]", [*ROME]),
+    ("qwen3_coder", CODER.replace("tool_call>", "seed:tool_call>"), [*ROME]),
     ("json", OBJECT, [*ROME]),
     ("json", f"I call:\n```json\n{OBJECT}\n```\n", [("words", "I call:"), *ROME, ("words", "\n")]),
     # several
@@ -284,6 +289,23 @@ def test_arguments_come_out_as_they_were_meant(kind: ToolParser, city: str, days
         assert got == [("call", "get_weather"), ("arguments", meant)], text
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("pythonic", "[get_weather("),
+        ("gemma", "<|tool_call>call:get_weather{"),
+        ("qwen3_coder", "<tool_call><function=get_weather>"),
+    ],
+)
+@settings(max_examples=200, deadline=None)
+@given(rest=ODD)
+def test_arguments_that_are_made_into_json_are_json_as_far_as_they_go(name: str, start: str, rest: str) -> None:
+    found = joined(parse(KINDS[name].open(TOOLS), [start + rest]))
+    arguments = found[1][1] if len(found) > 1 and found[1][0] == "arguments" else ""
+    matcher, data = LLMatcher(BYTES, AN_OBJECT), list(arguments.encode())
+    assert matcher.try_consume_tokens(data) == len(data), arguments
+
+
 def _object(arguments, key: str = "arguments") -> str:
     return json.dumps({"name": "get_weather", key: arguments})
 
@@ -352,6 +374,7 @@ def test_a_plugin_s_parser_is_known_by_name_and_asked_first() -> None:
     [
         ("... within <tool_call></tool_call> XML tags ...", "hermes"),
         ("<tool_call>\n<function=example>\n<parameter=x>", "qwen3_coder"),
+        ("<seed:tool_call>\n<function=example>", "qwen3_coder"),
         ("[AVAILABLE_TOOLS] ... [TOOL_CALLS]", "mistral"),
         ("<｜tool▁calls▁begin｜> ... ```json", "deepseek_v3"),
         ("<｜tool▁calls▁begin｜>", "deepseek_v31"),

@@ -81,12 +81,12 @@ def _matmul(form: str, outputs: int, inputs: int, rows: int, *, logits: bool) ->
     """One matrix for each copy. The output matrix keeps the best of each row and no logits, as in greedy decoding."""
     size = outputs * WEIGHT_FORMATS[form].row_bytes(inputs)
     names = [f"copy{i}" for i in range(max(1, min(COPIES, _ENOUGH // size)))]
-    kind = feed_kind(form)
+    kind, domain = feed_kind(form), "S" if logits else "T"
     first = [Step("embed", outputs=(0,), vector="table0", width=inputs)]
     if kind != NONE:
-        first.append(Step("quantise", logits, (0,), width=inputs, feed=kind))
+        first.append(Step("quantise", domain, (0,), width=inputs, feed=kind))
     out = (-1,) if logits else (1,)
-    products = [Step("linear", logits, (0,), out, (name,), logits=logits) for name in names]
+    products = [Step("linear", domain, (0,), out, (name,), logits=logits) for name in names]
     program = Program([*first, *products], [inputs] if logits else [inputs, outputs], outputs if logits else 0)
     specs = {name: WeightSpec((outputs, inputs), (None, None), form) for name in names}
     return Case(

@@ -48,7 +48,7 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = MappingProxyType({
     "octavo_add_buffer": (c_int, (c_void_p, c_int)),
     "octavo_add_step": (None, (c_void_p, c_void_p, c_void_p)),
     "octavo_finish": (None, (c_void_p,)),
-    "octavo_run": (c_int, (c_void_p,) * 8),
+    "octavo_run": (c_int, (c_void_p,) * 9),
     "octavo_clock": (c_int, (c_void_p, c_int)),
     "octavo_clock_read": (None, (c_void_p, c_void_p)),
     "octavo_sampler_new": (c_void_p, (c_void_p, c_char_p)),

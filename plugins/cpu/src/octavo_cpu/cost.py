@@ -21,7 +21,9 @@ from octavo_cpu.machine import Ceilings
 
 F32_BYTES = 4  # of an element
 ARITHMETIC = {NONE: "f32", INT8: "int8", BF16: "bf16"}
-_PER_ELEMENT = {"rms_norm": 4, "gated": 9, "add": 1, "mul": 1, "scale": 1, "softcap": 8, "bias": 1, "quantise": 4}
+_PER_ELEMENT = {
+    "rms_norm": 4, "layer_norm": 6, "gated": 9, "add": 1, "mul": 1, "scale": 1, "softcap": 8, "bias": 1, "quantise": 4,
+}  # fmt: skip
 """Operations per element. Quantising: the largest size, a product, a rounding, a sum; `step_cost` has no such op."""
 
 
@@ -64,11 +66,11 @@ class Load:
         """New tokens of all rows."""
         return int(self.counts.sum())
 
-    def seen(self, window: int) -> int:
+    def seen(self, window: int, *, bidirectional: bool = False) -> int:
         """Positions that the queries see, summed over the queries; ``window`` 0 is none."""
         total = 0
         for count, context in zip(self.counts.tolist(), self.contexts.tolist(), strict=True):
-            seen = np.arange(context - count + 1, context + 1)
+            seen = np.full(count, context) if bidirectional else np.arange(context - count + 1, context + 1)
             total += int(np.minimum(seen, window).sum() if window else seen.sum())
         return total
 
@@ -80,7 +82,7 @@ class Load:
 
 def step_work(step: Step, specs: Mapping[str, WeightSpec], packed: Mapping[str, int], load: Load) -> Work:
     """The work of one native step. ``packed`` are the bytes of the packed matrices, by name."""
-    rows = load.samples if step.on_samples else load.tokens
+    rows = {"T": load.tokens, "S": load.samples, "R": len(load.counts)}[step.domain]
     if step.op == "linear":
         elements = sum(specs[name].shape[0] * specs[name].shape[1] for name in step.matrices)
         capped = specs[step.matrices[0]].shape[0] if step.logits and step.softcap else 0
@@ -90,7 +92,7 @@ def step_work(step: Step, specs: Mapping[str, WeightSpec], packed: Mapping[str, 
     if step.op == "attention":
         queries, kept = step.heads * step.head_dim, 2 * step.kv_heads * step.head_dim
         read = float(load.visited(step.window) * kept * load.kv_bytes)
-        return Work(read, 4.0 * queries * load.seen(step.window), "bf16", True)
+        return Work(read, 4.0 * queries * load.seen(step.window, bidirectional=step.bidirectional), "bf16", True)
     if step.op == "rope":
         turned, kept = (step.heads + step.kv_heads) * step.head_dim, 2 * step.kv_heads * step.head_dim
         written = kept * (F32_BYTES / 2 + load.kv_bytes) if len(step.inputs) > 2 else 0.0

@@ -13,7 +13,7 @@ from octavo.graph import Graph, RopeSpec, inverse_frequencies
 from octavo.platform import Samples, StepInput, StepOutput, StepTimes
 from octavo_cpu.binding import FORMATS, native_error, pointer
 from octavo_cpu.kv_store import NativeKVStore
-from octavo_cpu.lower import GATES, OPS, Program, Step
+from octavo_cpu.lower import DOMAINS, GATES, OPS, POOLINGS, Program, Step
 from octavo_cpu.machine import Ceilings
 from octavo_cpu.profile import Facts, Profile, clocked_steps, measure_step
 from octavo_cpu.threads import ForkGuard
@@ -42,7 +42,7 @@ class NativeExecutable:
         self._ceilings = ceilings
         self._specs = graph.weights
         self._library = library
-        self._vocab = program.vocab
+        self._vocab, self._scored, self._pooled = program.vocab, program.scored, program.pooled
         self.program = program
         self._weights = weights  # the native model points into them
         self._handle = library.octavo_model_new(pool, kernels.encode(), program.vocab)
@@ -68,14 +68,18 @@ class NativeExecutable:
         groups, rows, width = step.block_tables.shape
         sizes = np.array([len(step.tokens), rows, samples, groups, width, len(step.copies)], np.int32)
         addresses = (ctypes.c_void_p * len(arrays))(*map(pointer, arrays))
+        if self._pooled:
+            pooled = np.empty((rows, self._pooled), np.float32)
+            self._run(kv, sizes, addresses, None, None, None, None, pointer(pooled))
+            return StepOutput(pooled=pooled)
         if step.sampling.plain_greedy:
             value, index = np.empty(samples, np.float32), np.empty(samples, np.int32)
             nan = np.empty(samples, np.bool_)
-            self._run(kv, sizes, addresses, None, pointer(value), pointer(index), pointer(nan))
+            self._run(kv, sizes, addresses, None, pointer(value), pointer(index), pointer(nan), None)
             row = step.sampling.row
             return StepOutput(samples=Samples(index[row], (nan | ~np.isfinite(value))[row]))
-        logits = np.empty((samples, self._vocab), np.float32)
-        self._run(kv, sizes, addresses, pointer(logits), None, None, None)
+        logits = np.empty((rows if self._scored == "R" else samples, self._vocab), np.float32)
+        self._run(kv, sizes, addresses, pointer(logits), None, None, None, None)
         return StepOutput(logits=logits)
 
     def _run(self, kv: NativeKVStore, sizes: Any, addresses: Any, *results: int | None) -> None:
@@ -134,7 +138,7 @@ class _Instantiation:
         """A step's integers, in the order of the library's Step."""
         return [
             OPS.index(step.op),
-            step.on_samples,
+            DOMAINS.index(step.domain),
             *_filled(step.inputs, 3),
             *_filled(step.outputs, 4),
             *_filled([self._matrix(name) for name in step.matrices], 4),
@@ -152,6 +156,13 @@ class _Instantiation:
             GATES.index(step.gate),
             step.feed,
             step.logits,
+            self._small(step.bias),
+            step.bidirectional,
+            POOLINGS.index(step.pooling),
+            step.table.positions,
+            step.table.divide,
+            step.table.modulo,
+            step.table.add,
         ]
 
     def _matrix(self, name: str) -> int:
@@ -171,7 +182,13 @@ class _Instantiation:
             width = table.shape[-1]
             code, row = FORMATS.index(table.format.name), table.format.row_bytes(width)
             return int(self._library.octavo_add_table(self._handle, code, pointer(table.data), row, width))
-        values = np.ascontiguousarray(self._weights.vectors[step.vector] + np.float32(step.offset))
+        return self._small(step.vector, step.offset)
+
+    def _small(self, name: str, offset: float = 0.0) -> int:
+        """A vector with ``offset`` added; -1 for none."""
+        if not name:
+            return -1
+        values = np.ascontiguousarray(self._weights.vectors[name] + np.float32(offset))
         return int(self._library.octavo_add_vector(self._handle, pointer(values), values.size))
 
     def _rope(self, spec: RopeSpec | None) -> int:

@@ -17,11 +17,14 @@ from octavo.graph import Graph, Node, RopeSpec, TensorType
 
 OPS = (
     "embed", "rms_norm", "quantise", "linear", "rope", "write_kv", "attention",
-    "gated", "add", "mul", "scale", "softcap", "take_rows", "bias",
+    "gated", "add", "mul", "scale", "softcap", "take_rows", "bias", "layer_norm", "pool", "pooled",
 )  # fmt: skip
 """Native ops in the order of the library's own numbering."""
 
 GATES = ("silu", "gelu_tanh", "gelu", "relu")
+POOLINGS = ("mean", "first", "last")
+DOMAINS = ("T", "S", "R")
+"""What a step goes through, as the library numbers it: tokens, those to sample, sequences."""
 FLOAT_FORMATS = frozenset({"f32", "f16"})
 
 NONE, INT8, BF16 = 0, 1, 2
@@ -29,15 +32,26 @@ NONE, INT8, BF16 = 0, 1, 2
 
 
 @dataclass(frozen=True)
+class TableRow:
+    """Which row of its table a token is embedded as: its id, or its position, through the op ``map_ids``."""
+
+    positions: bool = False
+    divide: int = 1
+    modulo: int = 0
+    add: int = 0
+
+
+@dataclass(frozen=True)
 class Step:
     """One native step. Numbers are ids that the library gave out; -1 is none."""
 
     op: str
-    on_samples: bool = False
+    domain: str = "T"
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     matrices: tuple[str, ...] = ()
     vector: str = ""
+    bias: str = ""
     rope: RopeSpec | None = None
     width: int = 0
     heads: int = 0
@@ -51,6 +65,9 @@ class Step:
     feed: int = NONE
     refine: float = 0.0
     logits: bool = False
+    bidirectional: bool = False
+    pooling: str = "mean"
+    table: TableRow = TableRow()
     eps: float = 0.0
     scale: float = 0.0
     softcap: float = 0.0
@@ -64,6 +81,10 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     buffers: list[int] = field(default_factory=list)
     vocab: int = 0
+    scored: str = "S"
+    """The domain of the logits."""
+    pooled: int = 0
+    """Width of the vectors that a model makes in place of logits; 0 for none."""
 
     def __str__(self) -> str:
         return "\n".join(_line(s) for s in self.steps)
@@ -106,8 +127,10 @@ class _Lowering:
         self._handlers: Mapping[str, Callable[[Node], None]] = {
             "embed": self._embed, "rms_norm": self._rms_norm, "linear": self._linear, "rope": self._rope,
             "attention": self._attention, "gated_activation": self._gated, "add": self._binary, "mul": self._binary,
-            "scale": self._scale, "softcap": self._softcap, "take_rows": self._take_rows,
+            "scale": self._scale, "softcap": self._softcap, "take_rows": self._take_rows, "map_ids": self._map_ids,
+            "layer_norm": self._layer_norm, "activation": self._gated, "pool": self._pool,
         }  # fmt: skip
+        self._rows_of: dict[str, TableRow] = {"tokens": TableRow(), "positions": TableRow(positions=True)}
 
     def run(self) -> Program:
         for node in self._graph.nodes:
@@ -119,6 +142,11 @@ class _Lowering:
             if node.op != "linear":
                 self._wake()
             handler(node)
+        if "pooled" in self._graph.outputs:
+            self._wake()
+            value = self._graph.outputs["pooled"]
+            width = self._program.pooled = self._type(value).width
+            self._emit(Step("pooled", "R", inputs=(self._take(value),), width=width))
         return self._program
 
     # -- buffers ----------------------------------------------------------------------------------
@@ -126,8 +154,8 @@ class _Lowering:
     def _type(self, value: str) -> TensorType:
         return self._graph.types[value]
 
-    def _on_samples(self, value: str) -> bool:
-        return self._type(value).shape[0] == "S"
+    def _domain(self, value: str) -> str:
+        return str(self._type(value).shape[0])
 
     def _stride(self, width: int) -> int:
         return -(-width // 16) * 16
@@ -171,7 +199,7 @@ class _Lowering:
             self._buffer_of[new] = self._buffer_of.pop(old)
             return source
         target = self._new(new)
-        self._emit(Step("scale", self._on_samples(new), (source,), (target,), width=self._type(new).width, scale=1.0))
+        self._emit(Step("scale", self._domain(new), (source,), (target,), width=self._type(new).width, scale=1.0))
         return target
 
     def _emit(self, step: Step, *, feeds: str | None = None) -> None:
@@ -193,7 +221,7 @@ class _Lowering:
         if self._fed.get(kind) == value:
             return
         width = self._type(value).width
-        step = Step("quantise", self._on_samples(value), (self._buffer_of[value],), width=width, feed=kind)
+        step = Step("quantise", self._domain(value), (self._buffer_of[value],), width=width, feed=kind)
         self._emit(replace(step, refine=self._refinement(value)))
         self._fed[kind] = value
 
@@ -222,7 +250,17 @@ class _Lowering:
 
     def _embed(self, node: Node) -> None:
         (out,) = node.outputs
-        self._emit(Step("embed", outputs=(self._new(out),), vector=node.weights[0], width=self._type(out).width))
+        width, row = self._type(out).width, self._rows_of[node.inputs[0]]
+        self._emit(Step("embed", outputs=(self._new(out),), vector=node.weights[0], width=width, table=row))
+
+    def _map_ids(self, node: Node) -> None:
+        """No step of its own: tables are read by what it says."""
+        before = self._rows_of[node.inputs[0]]
+        if replace(before, positions=False) != TableRow():
+            where = node.scope or "the top scope"
+            raise UnsupportedFeature(f"cpu: map_ids of mapped ids in {where} has no native kernel", feature="map_ids")
+        divide, modulo, add = (int(_number(node, name)) for name in ("divide", "modulo", "add"))
+        self._rows_of[node.outputs[0]] = replace(before, divide=divide or 1, modulo=modulo, add=add)
 
     def _rms_norm(self, node: Node) -> None:
         normed = node.outputs[0]
@@ -240,7 +278,7 @@ class _Lowering:
         self._emit(
             Step(
                 "rms_norm",
-                self._on_samples(normed),
+                self._domain(normed),
                 (source, residual),
                 (target, total),
                 vector=node.weights[0],
@@ -254,13 +292,37 @@ class _Lowering:
         )
         self._done(*node.inputs)
 
+    def _layer_norm(self, node: Node) -> None:
+        (normed,) = node.outputs
+        x = node.inputs[0]
+        source = self._take(x)
+        if self._uses[x] == 0 and self._feed_only(normed) == NONE:
+            self._buffer_of[normed] = self._buffer_of.pop(x)
+        target, feed = (self._buffer_of[normed], NONE) if normed in self._buffer_of else self._result(normed)
+        self._emit(
+            Step(
+                "layer_norm",
+                self._domain(normed),
+                (source,),
+                (target,),
+                vector=node.weights[0],
+                bias=node.weights[1] if len(node.weights) > 1 else "",
+                width=self._type(normed).width,
+                feed=feed,
+                refine=self._refinement(normed),
+                eps=_number(node, "eps"),
+            )
+        )
+        self._done(x)
+
     def _linear(self, node: Node) -> None:
         x = node.inputs[0]
         matrices = _matrices(node)
         biases = node.weights[len(matrices) :]
         logits = self._logits_cap(node)
         if logits:
-            self._program.vocab = self._type(self._graph.outputs["logits"]).width
+            logits_type = self._type(self._graph.outputs["logits"])
+            self._program.vocab, self._program.scored = logits_type.width, str(logits_type.shape[0])
         self._uses[x] -= 1
         by_kind: dict[int, list[int]] = {}
         for i, name in enumerate(matrices):
@@ -273,7 +335,7 @@ class _Lowering:
                 part = members[start : start + 4]
                 step = Step(
                     "linear",
-                    self._on_samples(node.outputs[0]),
+                    self._domain(node.outputs[0]),
                     (self._buffer_of.get(x, -1),),
                     tuple(outputs.get(i, -1) for i in part),
                     tuple(matrices[i] for i in part),
@@ -285,7 +347,7 @@ class _Lowering:
             self._emit(
                 Step(
                     "bias",
-                    self._on_samples(node.outputs[i]),
+                    self._domain(node.outputs[i]),
                     outputs=(outputs[i],),
                     vector=bias,
                     width=self._type(node.outputs[i]).width,
@@ -311,10 +373,6 @@ class _Lowering:
         self._emit(Step("rope", inputs=(q, k), rope=spec, heads=heads, kv_heads=kv_heads, head_dim=spec.head_dim))
 
     def _attention(self, node: Node) -> None:
-        if node.attrs.get("causal") is False:
-            raise UnsupportedFeature(
-                f"cpu: bidirectional attention in {node.scope} has no native kernel", feature="bidirectional"
-            )
         layer = self._graph.kv[int(_number(node, "layer"))]
         k, v = (self._take(value) for value in node.inputs[1:3])
         last = self._program.steps[-1]
@@ -340,6 +398,7 @@ class _Lowering:
                 group=layer.group,
                 slot=layer.slot,
                 window=layer.window or 0,
+                bidirectional=node.attrs.get("causal") is False,
                 scale=_number(node, "scale"),
                 softcap=_number(node, "softcap"),
             )
@@ -347,14 +406,15 @@ class _Lowering:
         self._done(*node.inputs[1:3])
 
     def _gated(self, node: Node) -> None:
-        a, b = (self._take(v) for v in node.inputs)
+        """An activation, times a second input where there is one."""
+        inputs = tuple(self._take(v) for v in node.inputs)
         out = node.outputs[0]
         target, feed = self._result(out)
         self._emit(
             Step(
                 "gated",
-                self._on_samples(out),
-                (a, b),
+                self._domain(out),
+                inputs,
                 (target,),
                 width=self._type(out).width,
                 refine=self._refinement(out),
@@ -367,7 +427,7 @@ class _Lowering:
     def _binary(self, node: Node) -> None:
         a, b = (self._take(v) for v in node.inputs)
         out = node.outputs[0]
-        self._emit(Step(node.op, self._on_samples(out), (a, b), (self._new(out),), width=self._type(out).width))
+        self._emit(Step(node.op, self._domain(out), (a, b), (self._new(out),), width=self._type(out).width))
         self._done(*set(node.inputs))
 
     def _scale(self, node: Node) -> None:
@@ -376,7 +436,7 @@ class _Lowering:
         self._emit(
             Step(
                 "scale",
-                self._on_samples(out),
+                self._domain(out),
                 (buffer,),
                 (buffer,),
                 width=self._type(out).width,
@@ -392,7 +452,7 @@ class _Lowering:
         self._emit(
             Step(
                 "softcap",
-                self._on_samples(out),
+                self._domain(out),
                 (buffer,),
                 (buffer,),
                 width=self._type(out).width,
@@ -403,7 +463,14 @@ class _Lowering:
     def _take_rows(self, node: Node) -> None:
         source = self._take(node.inputs[0])
         out = node.outputs[0]
-        self._emit(Step("take_rows", True, (source,), (self._new(out),), width=self._type(out).width))
+        self._emit(Step("take_rows", "S", (source,), (self._new(out),), width=self._type(out).width))
+        self._done(node.inputs[0])
+
+    def _pool(self, node: Node) -> None:
+        source = self._take(node.inputs[0])
+        out = node.outputs[0]
+        width, kind = self._type(out).width, str(node.attrs["kind"])
+        self._emit(Step("pool", "R", (source,), (self._new(out),), width=width, pooling=kind))
         self._done(node.inputs[0])
 
 

@@ -33,17 +33,21 @@ CONTRACT = {"platform": "1.0", "step": "1.0", "kv": "1.0", "sampling": "1.0", "b
 CAPABILITIES = Capabilities(
     ops=frozenset(
         {
+            "map_ids",
             "embed",
             "linear",
             "rms_norm",
+            "layer_norm",
             "rope",
             "attention",
             "gated_activation",
+            "activation",
             "add",
             "mul",
             "scale",
             "softcap",
             "take_rows",
+            "pool",
         }
     ),
     weight_formats=frozenset(FORMATS),
@@ -51,7 +55,7 @@ CAPABILITIES = Capabilities(
     kv_dtypes=("bf16", "int8"),
     block_sizes=(16, 32, 64, 128),
     head_dims=tuple(range(16, 513, 16)),
-    attention=frozenset({"window", "softcap", "sinks"}),
+    attention=frozenset({"window", "softcap", "sinks", "bidirectional"}),
     linear_inputs={
         name: {BF16: "bf16", INT8: "int8x32"}[kind] for name in FORMATS if (kind := feed_kind(name)) != NONE
     },

@@ -14,6 +14,7 @@ from octavo_conformance.judge.oracle64.ops import (
     gated_activation,
     layer_norm,
     linear,
+    map_ids,
     mul,
     pool,
     rms_norm,
@@ -24,7 +25,7 @@ from octavo_conformance.judge.oracle64.ops import (
 from octavo_conformance.judge.oracle64.rope import frequencies, rope
 
 ORACLES = {
-    "embed": embed, "linear": linear, "rms_norm": rms_norm, "layer_norm": layer_norm, "rope": rope,
+    "map_ids": map_ids, "embed": embed, "linear": linear, "rms_norm": rms_norm, "layer_norm": layer_norm, "rope": rope,
     "attention": attention, "gated_activation": gated_activation, "activation": activation, "add": add, "mul": mul,
     "scale": scale, "softcap": softcap, "take_rows": take_rows, "pool": pool,
 }  # fmt: skip
@@ -33,6 +34,6 @@ ORACLES = {
 __all__ = [
     "ACTIVATIONS", "ORACLES", "Attention", "activation", "add", "attention", "attention_bound", "embed", "erfc",
     "frequencies",
-    "gated_activation", "layer_norm", "linear", "mul", "pool", "rms_norm", "rope", "scale", "softcap", "take_rows",
-    "visible",
+    "gated_activation", "layer_norm", "linear", "map_ids", "mul", "pool", "rms_norm", "rope", "scale", "softcap",
+    "take_rows", "visible",
 ]  # fmt: skip

@@ -80,6 +80,12 @@ def softcap(x: npt.ArrayLike, cap: float) -> F64:
     return cap * np.tanh(_exact(x) / cap)
 
 
+def map_ids(ids: npt.ArrayLike, divide: int = 1, modulo: int | None = None, add: int = 0) -> F64:
+    """Each id divided, rounded down; the rest by modulo, if there is one; plus add."""
+    quotients = [math.floor(i / divide) for i in np.asarray(ids).tolist()]
+    return _exact([(q if modulo is None else q - modulo * math.floor(q / modulo)) + add for q in quotients])
+
+
 def embed(ids: npt.ArrayLike, table: npt.ArrayLike) -> F64:
     """Rows of the table."""
     return np.stack([_exact(table)[i] for i in np.asarray(ids).tolist()])

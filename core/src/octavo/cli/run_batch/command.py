@@ -16,7 +16,7 @@ from octavo.cli.engine_options import (
     plain_words,
     with_options,
 )
-from octavo.cli.server_options import ServerOptions
+from octavo.cli.server_options import ServerOptions, with_limits
 from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,13 +56,14 @@ def run_batch(
         raise ConfigError("run-batch needs a model (--model)")
     if output_file is None:
         raise ConfigError("run-batch needs a file for the answers (-o)")
-    config = engine_config(model, shape, running)
+    limits = server.limits()
+    config = with_limits(engine_config(model, shape, running), limits)
     # The server is imported here, so that --help does not wait for it.
     from octavo.cli.run_batch.job import Files, Job
     from octavo.cli.run_batch.places import Place, beside
 
     files = Files(Place(source), Place(output_file), Place(error_file or beside(output_file)))
-    job = Job(files, overwrite=overwrite)
+    job = Job(files, overwrite=overwrite, settings=server.settings(limits))
     if job.standing.done:
         typer.echo(f"Going on: {job.standing.done} of {job.total} lines are finished.", err=True)
     begun, before = time.perf_counter(), job.standing
@@ -105,7 +106,7 @@ def _run(job: Job, config: EngineConfig) -> bool:
         try:
             with batch_progress(job.standing, Console(stderr=True)) as show:
                 lines = LINES_PER_SEQUENCE * plan.max_num_seqs
-                return await job.run(llm, lines, show, lambda text: typer.echo(text, err=True))
+                return await job.run(llm, lines, show, lambda text: typer.echo(text, err=True), started.plugged)
         finally:
             await llm.close()
 

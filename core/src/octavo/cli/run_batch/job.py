@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from octavo.cli.run_batch.places import Place
 from octavo.cli.run_batch.progress import Show, Standing
@@ -70,12 +70,15 @@ class Job:
         done = journal.answered + journal.failed
         return Standing(done, self.total, journal.failed, journal.tokens.input, journal.tokens.output)
 
-    async def run(self, llm: Backend, lines: int, show: Show, say: Callable[[str], None]) -> bool:
+    async def run(
+        self, llm: Backend, lines: int, show: Show, say: Callable[[str], None], plugged: Sequence[object] = ()
+    ) -> bool:
         """Run what is left through ``llm``, ``lines`` at a time. True if nothing is left, False if interrupted.
 
-        The first SIGINT or SIGTERM lets the lines that run finish, the second ends them.
+        The first SIGINT or SIGTERM lets the lines that run finish, the second ends them. ``plugged`` is what the
+        ``octavo_models`` hook returned.
         """
-        app = create_app(llm, self._settings)
+        app = create_app(llm, replace(self._settings, plugged=plugged))
         reader = LineReader(self.files.input.open(), self._rules(endpoints_of(app)))
         slots = asyncio.Semaphore(lines)
         runner = LineRunner(reader, self.journal, Inside(app), slots, lambda: show(self.standing))

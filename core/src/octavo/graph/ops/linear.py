@@ -1,4 +1,4 @@
-"""embed, linear: the ops that read large weights."""
+"""map_ids, embed, linear: from ids to rows of a table, and the ops that read large weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from octavo.graph.ir import TensorType, WeightSpec
-from octavo.graph.ops.spec import Array, Attrs, Call, Case, OpSpec, Sizes, check, elements, weight_bytes
+from octavo.graph.ops.spec import Array, Attrs, Call, Case, OpSpec, Sizes, check, elements, number, weight_bytes
+
+
+def _map_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[TensorType, ...]:
+    check(inputs[0].dtype == "i32" and len(inputs[0].shape) == 1, "map_ids takes a vector of ids")
+    for name in ("divide", "modulo"):
+        check(attrs.get(name) is None or number(attrs, name) >= 1, f"{name} must be at least 1, not {attrs.get(name)}")
+    return (inputs[0],)
+
+
+def _map_ids(call: Call) -> tuple[Array, ...]:
+    ids = call.inputs[0].astype(np.int64) // int(number(call.attrs, "divide", 1))
+    if call.attrs.get("modulo") is not None:
+        ids %= call.integer("modulo")
+    return ((ids + int(number(call.attrs, "add", 0))).astype(np.int32),)
+
+
+def _map_generate(rng: np.random.Generator, sizes: Sizes) -> Case:
+    ids = rng.integers(0, 200, sizes.tokens, dtype=np.int32)
+    return Case([ids], [], {"divide": 3, "modulo": 11, "add": 2})
 
 
 def _embed_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -66,6 +85,14 @@ def _linear_generate(rng: np.random.Generator, sizes: Sizes) -> Case:
     return Case([x], [rng.standard_normal(s) for s in ((24, 16), (8, 16), (24,), (8,))], {"bias": True})
 
 
+MAP_IDS = OpSpec(
+    "map_ids",
+    "(ids i32[T]; divide=1, modulo?, add=0) -> i32[T]    ids // divide, its rest by modulo, plus add",
+    _map_infer,
+    _map_ids,
+    lambda i, w, a, s: 0.0,
+    _map_generate,
+)
 EMBED = OpSpec(
     "embed",
     "(ids i32[T]; table[V, W]; dtype) -> [T, W]",

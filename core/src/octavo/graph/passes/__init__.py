@@ -1,6 +1,7 @@
 """Passes: functions from graph to graph, one file each, testable with no device."""
 
 from octavo.graph.passes.fuse import fuse
+from octavo.graph.passes.pooled import pooled
 from octavo.graph.passes.specialise import specialise
 
-__all__ = ["fuse", "specialise"]
+__all__ = ["fuse", "pooled", "specialise"]

@@ -91,7 +91,7 @@ DEEPSEEK_V3 = ToolParser(
     claims=lambda template: _claims(template) and f"{_FENCE}json" in template,
     markers=frozenset(_HEAD.texts),
     grammar=CallGrammar(_in_fence, [_ALL], [_ALL_END], ["\n"], trigger=_ALL),
-    arguments_as_text=True,
+    calls_as_text=True,
 )
 DEEPSEEK_V31 = ToolParser(
     name="deepseek_v31",
@@ -99,5 +99,5 @@ DEEPSEEK_V31 = ToolParser(
     claims=_claims,
     markers=frozenset(_HEAD.texts),
     grammar=CallGrammar(_plain, [_ALL], [_ALL_END], trigger=_ALL),
-    arguments_as_text=True,
+    calls_as_text=True,
 )

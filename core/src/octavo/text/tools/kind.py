@@ -51,5 +51,7 @@ class ToolParser:
     """
     short_ids: bool = False
     """Whether the chat template takes ids of nine letters and digits alone."""
-    arguments_as_text: bool = False
-    """Whether the chat template wants the arguments of earlier calls as JSON text; else they are objects."""
+    calls_as_text: bool = False
+    """Whether the chat template wants earlier calls as the API has them: arguments as JSON text, and no content where
+    there are only calls. Else arguments are objects, and there is always content.
+    """

@@ -87,7 +87,7 @@ def _arguments(feed: Feed, say: Say, positions: Sequence[str]) -> Steps[None]:
     say("{")
     count = 0
     while True:
-        yield from feed.run(SPACE + ",")
+        yield from feed.run(SPACE + ",:")  # none of these is part of a value
         character = yield from feed.peek()
         if not character:
             return

@@ -1,5 +1,6 @@
 """Qwen3-Coder: ``<tool_call><function=name><parameter=city>Rome</parameter></function></tool_call>``, each tag on a
-line of its own. What a parameter is, a string or something else, its schema says; it becomes JSON as it comes.
+line of its own; Seed says ``<seed:tool_call>``. What a parameter is, a string or something else, its schema says; it
+becomes JSON as it comes.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from octavo.text.tools.json_text import Say
 from octavo.text.tools.kind import NAME_CHARACTERS, ToolParser
 from octavo.text.tools.loose import bare, inner, quoted
 
-_CALL, _CALL_END = "<tool_call>", "</tool_call>"
+_CALLS, _CALL_ENDS = ("<tool_call>", "<seed:tool_call>"), ("</tool_call>", "</seed:tool_call>")
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
-_OUTSIDE = Markers((_CALL, _CALL_END, _FUNCTION, _FUNCTION_END))
-_VALUE_END = Markers((_PARAMETER_END, _FUNCTION_END, _CALL_END))
+_OUTSIDE = Markers((*_CALLS, *_CALL_ENDS, _FUNCTION, _FUNCTION_END))
+_VALUE_END = Markers((_PARAMETER_END, _FUNCTION_END, *_CALL_ENDS))
 _KEY_END = Markers((">",))
 
 
@@ -31,10 +32,10 @@ def _open(tools: Sequence[Tool]) -> FeedParser:
         calls = Calls(feed)
         while marker := (yield from feed.words_until(_OUTSIDE)):
             opening = feed.gap + marker
-            if marker in (_CALL_END, _FUNCTION_END):
+            if marker in (*_CALL_ENDS, _FUNCTION_END):
                 feed.words("" if calls.count else opening)
                 continue
-            if marker == _CALL:
+            if marker in _CALLS:
                 opening += yield from feed.space()
                 if not (yield from feed.sees(_FUNCTION)):
                     feed.words(opening)
@@ -128,6 +129,6 @@ def _is_text(schema: object) -> bool:
 QWEN3_CODER = ToolParser(
     name="qwen3_coder",
     open=_open,
-    claims=lambda template: _FUNCTION in template and _CALL in template,
-    markers=frozenset((_CALL, _CALL_END)),
+    claims=lambda template: _FUNCTION in template and any(call in template for call in _CALLS),
+    markers=frozenset((*_CALLS, *_CALL_ENDS)),
 )

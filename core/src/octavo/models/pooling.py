@@ -1,0 +1,178 @@
+"""How a checkpoint wants its hidden states to become one vector: sentence-transformers' files beside config.json.
+
+``modules.json`` lists what runs one after the other: Transformer, Pooling (its config says how), Normalize. Without it
+an encoder has the pooling of its family, and a decoder takes its last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from octavo.config import Task
+from octavo.errors import CheckpointError, ConfigError
+from octavo.graph import Graph, pooled
+from octavo.models.safetensors_reader import read_json, read_json_list
+
+_KINDS = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
+}
+_NAMED = {"mean": "mean", "cls": "first", "lasttoken": "last"}
+_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """From hidden states to what a request gets."""
+
+    task: Literal["embed", "score"]
+    kind: str
+    """Of the graph's op ``pool``: mean, first or last."""
+    normalize: bool = True
+    """Embeddings have length 1."""
+    activation: str = "none"
+    """Of scores: sigmoid or none."""
+    max_length: int | None = None
+    """Tokens that it was trained to read, where that is less than it has positions for."""
+    dimensions: tuple[int, ...] | None = None
+    """Shorter lengths that its embeddings may be cut to (Matryoshka); empty: any; ``None``: it was not trained
+    for that."""
+    width: int = 0
+    """Elements of a vector."""
+    whole: bool = True
+    """A prompt must run in one step: its tokens see what follows them, or all of them are averaged."""
+
+
+def apply_task(
+    graph: Graph, config: Mapping[str, Any], path: Path, task: Task | None = None
+) -> tuple[Graph, Pooling | None]:
+    """The graph for what the model shall do, and how it pools; ``None`` and the graph itself for one that generates.
+
+    ``config`` is the checkpoint's, ``path`` where it lies. Without a task the model decides: an encoder embeds, a
+    cross-encoder scores, and a decoder generates unless it was saved as an embedding model. Raises CheckpointError and
+    ConfigError.
+    """
+    if "pooled" in graph.outputs:
+        if task not in (None, "score"):
+            raise ConfigError(f"{path.name} scores pairs of texts and nothing else; leave out --task {task}")
+        length = trained_length(path)
+        return graph, Pooling("score", "first", False, score_activation(config), length, None, _width(graph))
+    encoder = "hidden" in graph.outputs
+    if task is None:
+        bare = any(str(name).endswith("Model") for name in config.get("architectures") or ())
+        task = "embed" if encoder or bare or stored_pooling(path) else "generate"
+    if task == "score":
+        raise ConfigError(
+            f"{path.name} has no head that scores pairs of texts; as an embedding model (--task embed) it scores them "
+            "by the cosine of their embeddings"
+        )
+    if task == "generate":
+        if encoder:
+            raise ConfigError(f"{path.name} is an encoder and generates no text; leave out --task generate")
+        return graph, None
+    kind = stored_pooling(path) or ("first" if encoder else "last")
+    graph = pooled(graph, kind)
+    whole = kind != "last" or any(node.attrs.get("causal") is False for node in graph.nodes)
+    return graph, Pooling(
+        "embed",
+        kind,
+        normalizes(path),
+        max_length=trained_length(path),
+        dimensions=matryoshka(config),
+        width=_width(graph),
+        whole=whole,
+    )
+
+
+def _width(graph: Graph) -> int:
+    return graph.types[graph.outputs["pooled"]].width
+
+
+def stored_pooling(folder: Path) -> str | None:
+    """The kind of pooling in modules.json; ``None`` where there is no such file, or the checkpoint is no folder.
+
+    Raises CheckpointError for a module, or a kind of pooling, that cannot be honoured.
+    """
+    modules = _modules(folder)
+    if modules is None:
+        return None
+    kinds = [_kind(folder / str(m.get("path", "")) / "config.json") for m in modules if _type(m) == "Pooling"]
+    if len(kinds) != 1:
+        raise CheckpointError(f"{folder / 'modules.json'} has {len(kinds)} Pooling modules; one is supported")
+    return kinds[0]
+
+
+def normalizes(folder: Path) -> bool:
+    """Whether embeddings get length 1: as modules.json says; without it, yes."""
+    modules = _modules(folder)
+    return modules is None or any(_type(m) == "Normalize" for m in modules)
+
+
+def trained_length(folder: Path) -> int | None:
+    """``max_seq_length`` of sentence_bert_config.json, if there is one."""
+    file = folder / "sentence_bert_config.json"
+    if not folder.is_dir() or not file.is_file():
+        return None
+    length = read_json(file).get("max_seq_length")
+    if length is None or (isinstance(length, int) and length > 0):
+        return length
+    raise CheckpointError(f"{file}: max_seq_length is {length!r}; it must be a number of tokens")
+
+
+def matryoshka(config: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The lengths that embeddings may be cut to; see `Pooling.dimensions`."""
+    lengths = config.get("matryoshka_dimensions")
+    if lengths is None:
+        return () if config.get("is_matryoshka") is True else None
+    if not isinstance(lengths, list) or not all(type(n) is int and n > 0 for n in lengths):
+        raise CheckpointError(f"config.json: matryoshka_dimensions is {lengths!r}; it must be a list of lengths")
+    return tuple(sorted(lengths))
+
+
+def score_activation(config: Mapping[str, Any]) -> str:
+    """What a cross-encoder's one logit goes through: a sigmoid, unless its config names the identity."""
+    nested = config.get("sentence_transformers")
+    named = nested.get("activation_fn") if isinstance(nested, Mapping) else None
+    named = named or config.get("sbert_ce_default_activation_function") or "Sigmoid"
+    word = str(named).rpartition(".")[2]
+    if word not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise CheckpointError(f"config.json: the activation {named!r} of its scores is not supported; known: {known}")
+    return _ACTIVATIONS[word]
+
+
+def _modules(folder: Path) -> Sequence[Mapping[str, Any]] | None:
+    file = folder / "modules.json"
+    if not folder.is_dir() or not file.is_file():
+        return None
+    modules = read_json_list(file)
+    for module in modules:
+        if _type(module) not in ("Transformer", "Pooling", "Normalize"):
+            raise CheckpointError(
+                f"{file}: the module {module.get('type')!r} is not supported; known: Transformer, Pooling, Normalize"
+            )
+    return modules
+
+
+def _type(module: Mapping[str, Any]) -> str:
+    return str(module.get("type", "")).rpartition(".")[2]
+
+
+def _kind(file: Path) -> str:
+    config = read_json(file)
+    if config.get("pooling_mode") is not None:  # the newer form names one, or several
+        named = config["pooling_mode"]
+        modes = {"pooling_mode_" + str(mode): True for mode in (named if isinstance(named, list) else [named])}
+        kinds = [_NAMED.get(mode.removeprefix("pooling_mode_")) for mode in modes]
+    else:
+        modes = {mode: on for mode, on in config.items() if mode.startswith("pooling_mode_") and on is True}
+        kinds = [_KINDS.get(mode) for mode in modes]
+    if len(kinds) != 1 or kinds[0] is None:
+        raise CheckpointError(
+            f"{file}: pooling by {', '.join(modes) or 'nothing'} is not supported; known: one of {', '.join(_KINDS)}"
+        )
+    return kinds[0]
