@@ -44,6 +44,10 @@ SENSIBLE: Mapping[str, Any] = {
     "prompt": "Hello",
     "input": "Hello",
     "items": _MESSAGES,
+    "text_1": "Hello",
+    "text_2": ["Hello", "Hi"],
+    "query": "Hello",
+    "documents": [{"text": "Hello"}, {"text": "Hi"}],
     "tokens": [72, 105],
     "model": None,
     "temperature": 0.5,
@@ -53,6 +57,9 @@ SENSIBLE: Mapping[str, Any] = {
     "file": _LINE,
 }
 """What makes a request succeed that is random otherwise."""
+
+_MAIN = {"input", "text_1", "text_2"}
+"""What a request fails without although its schema can do without it."""
 
 SHORT: Mapping[str, int] = {"max_tokens": 3, "max_output_tokens": 3}
 """What is asked of every API that has it, so that nobody waits for long answers."""
@@ -175,7 +182,7 @@ def _fields(document: Mapping[str, Any], described: Mapping[str, Any]) -> set[st
 
 def _made_sensible(body: Mapping[str, Any], kept: set[str], fields: set[str], objects: Objects) -> dict[str, Any]:
     """What is needed, as it should be, and of the rest what is kept."""
-    needed = {name: value for name, value in SENSIBLE.items() if name in body or name in fields & {"input"}}
+    needed = {name: value for name, value in SENSIBLE.items() if name in body or name in fields & _MAIN}
     short = {name: value for name, value in SHORT.items() if name in fields}
     if "input_file_id" in body:
         needed["input_file_id"] = objects.file()

@@ -12,9 +12,10 @@ from octavo.pooling import PoolingParams, Vector
 from octavo.server.body import read_body
 from octavo.server.params import served_name
 from octavo.server.pooling_schema import POOLING_UNBUILT, Embedding, EmbeddingList, EmbeddingRequest
-from octavo.server.prompts import conversation_prompt, normalise_messages, split_prompts
+from octavo.server.prompts import conversation_prompt, normalise_messages, off_loop, split_prompts
 from octavo.server.service import Service, json_response
-from octavo.server.vectors import Asked, off_loop, tokens_of
+from octavo.server.variables import template_variables
+from octavo.server.vectors import Asked, characters_of, tokens_of
 
 
 def routes(service: Service) -> APIRouter:
@@ -57,7 +58,7 @@ async def _prompts(asked: Asked, body: EmbeddingRequest) -> list[list[int]]:
             tokenizer,
             add_generation_prompt=bool(body.add_generation_prompt),
             continue_final_message=bool(body.continue_final_message),
-            variables=body.chat_template_kwargs or {},
+            variables=template_variables(body.chat_template_kwargs),
         )
         return [ids[:limit]]
     inputs = split_prompts(body.input, "input")
@@ -69,7 +70,9 @@ async def _prompts(asked: Asked, body: EmbeddingRequest) -> list[list[int]]:
         return tokenizer.encode(text, add_special_tokens=special)[:limit]
 
     texts = [one for one in inputs if isinstance(one, str)]
-    return await off_loop(texts, lambda: [encode(one) if isinstance(one, str) else one[:limit] for one in inputs])
+    return await off_loop(
+        characters_of(texts), lambda: [encode(one) if isinstance(one, str) else one[:limit] for one in inputs]
+    )
 
 
 def _base64(vector: Vector) -> str:

@@ -8,9 +8,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from octavo.server.fields import Unbuilt, only
+from octavo.server.schema import PROMPTS
+
+_STRING = {"type": "string"}
+_NULL = {"type": "null"}
+_INPUT = {"title": "Input", "anyOf": [*PROMPTS, _NULL]}
+_SIDE = {"title": "Side", "anyOf": [_STRING, {"type": "array", "items": _STRING}, _NULL]}
+_DOCUMENT = {"type": "object", "properties": {"text": _STRING}, "required": ["text"]}
+_DOCUMENTS = {"title": "Documents", "type": "array", "minItems": 1, "items": {"anyOf": [_STRING, _DOCUMENT]}}
 
 
 class PoolingFields(BaseModel):
@@ -24,7 +32,7 @@ class PoolingFields(BaseModel):
     """Cut longer prompts to so many tokens; -1: to what the model reads."""
     use_activation: bool | None = None
     """Whether embeddings get length 1, and scores go through the model's sigmoid."""
-    priority: int | None = None
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")] | None = None
     request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")] | None = None
 
@@ -32,7 +40,7 @@ class PoolingFields(BaseModel):
 class EmbeddingRequest(PoolingFields):
     """POST /v1/embeddings. ``input`` is one of four shapes, as a completion's prompt; or ``messages`` are given."""
 
-    input: Any = None
+    input: Annotated[Any, WithJsonSchema(_INPUT)] = None
     messages: list[dict[str, Any]] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
@@ -47,19 +55,19 @@ class EmbeddingRequest(PoolingFields):
 class ScoreRequest(PoolingFields):
     """POST /v1/score: two texts, or one and many, or pair by pair, by any of three pairs of names."""
 
-    text_1: Any = None
-    text_2: Any = None
-    data_1: Any = None
-    data_2: Any = None
-    queries: Any = None
-    documents: Any = None
+    text_1: Annotated[Any, WithJsonSchema(_SIDE)] = None
+    text_2: Annotated[Any, WithJsonSchema(_SIDE)] = None
+    data_1: Annotated[Any, WithJsonSchema(_SIDE)] = None
+    data_2: Annotated[Any, WithJsonSchema(_SIDE)] = None
+    queries: Annotated[Any, WithJsonSchema(_SIDE)] = None
+    documents: Annotated[Any, WithJsonSchema(_SIDE)] = None
 
 
 class RerankRequest(PoolingFields):
     """POST /v1/rerank."""
 
     query: str
-    documents: list[Any]
+    documents: Annotated[list[Any], WithJsonSchema(_DOCUMENTS)]
     top_n: Annotated[int, Field(ge=0)] | None = None
     """So many of the best; all without it."""
     return_documents: bool | None = None

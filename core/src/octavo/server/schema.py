@@ -111,9 +111,15 @@ class ChatCompletionRequest(SamplingFields):
 
 _TEXT = {"type": "string", "minLength": 1}
 _TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+PROMPTS: list[dict[str, Any]] = [
+    _TEXT,
+    _TOKENS,
+    *({"type": "array", "items": one, "minItems": 1} for one in (_TEXT, _TOKENS)),
+]
+"""The four shapes of a prompt, or of what is to be embedded."""
 _PROMPT = {
     "title": "Prompt",
-    "anyOf": [_TEXT, _TOKENS, *({"type": "array", "items": one, "minItems": 1} for one in (_TEXT, _TOKENS))],
+    "anyOf": PROMPTS,
 }
 
 

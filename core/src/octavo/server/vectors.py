@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from fastapi import Request
 
@@ -14,11 +12,9 @@ from octavo.errors import ContextLengthExceeded
 from octavo.pooling import PoolingParams, Vector, cosine, truncation
 from octavo.server.errors import request_id_of
 from octavo.server.pooling_schema import PoolingFields, PoolingUsage
-from octavo.server.prompts import INLINE_CHARACTERS
+from octavo.server.prompts import off_loop
 from octavo.server.service import Service
 from octavo.server.streams import while_connected
-
-T = TypeVar("T")
 
 _numbers = itertools.count()
 
@@ -75,22 +71,22 @@ class Asked:
             return await self._read_together(pairs)
         texts = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
         encode, limit = self.service.backend.tokenizer.encode_pair, self.limit
-        prompts = await off_loop(texts, lambda: [encode(text, None, limit=limit)[0] for text in texts])
+        prompts = await off_loop(characters_of(texts), lambda: [encode(text, None, limit=limit)[0] for text in texts])
         vectors = dict(zip(texts, await self.vectors(prompts, PoolingParams()), strict=True))
         return [cosine(vectors[a], vectors[b]) for a, b in pairs], tokens_of(prompts)
 
     async def _read_together(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], PoolingUsage]:
         encode, limit = self.service.backend.tokenizer.encode_pair, self.limit
         texts = list(itertools.chain.from_iterable(pairs))
-        encoded = await off_loop(texts, lambda: [encode(a, b, limit=limit) for a, b in pairs])
+        encoded = await off_loop(characters_of(texts), lambda: [encode(a, b, limit=limit) for a, b in pairs])
         prompts, types = [ids for ids, _ in encoded], [kinds for _, kinds in encoded]
         params = PoolingParams(use_activation=self.body.use_activation)
         return [float(v[0]) for v in await self.vectors(prompts, params, types)], tokens_of(prompts)
 
 
-async def off_loop(texts: Sequence[str], work: Callable[[], T]) -> T:
-    """Tokenising many characters, in a thread."""
-    return work() if sum(map(len, texts)) <= INLINE_CHARACTERS else await asyncio.to_thread(work)
+def characters_of(texts: Sequence[str]) -> int:
+    """How many there are to be tokenised."""
+    return sum(map(len, texts))
 
 
 def tokens_of(prompts: Sequence[Sequence[int]]) -> PoolingUsage:

@@ -30,22 +30,15 @@ _BATCH = f"{_B}/{{id}}"
 _GONE = (404,)
 _FILES = (*page(MAX_FILES), Parameter("purpose", "Only files of this purpose."))
 _BATCHES = page(MAX_PAGE, orders=False)
-_RANGE = Parameter("range", "One part of the file, as bytes=FIRST-LAST.", place="header")
+_RANGE = (Parameter("range", "One part of the file, as bytes=FIRST-LAST.", place="header"),)
+_CUT = (404, 416)
 _BYTES = "application/octet-stream"
 
 ROUTES = (
     Route("POST", _F, "Keep a file", FileUpload, FileObject, body_type=FORM),
     Route("GET", _F, "List the files", reply=FileList, parameters=_FILES),
     Route("GET", _FILE, "Show what is known of a file", reply=FileObject, errors=_GONE),
-    Route(
-        "GET",
-        _CONTENT,
-        "A file itself",
-        errors=(404, 416),
-        parameters=(_RANGE,),
-        media_type=_BYTES,
-        successes=(200, 206),
-    ),
+    Route("GET", _CONTENT, "A file itself", errors=_CUT, parameters=_RANGE, media_type=_BYTES, successes=(200, 206)),
     Route("DELETE", _FILE, "Delete a file", reply=DeletedFile, errors=_GONE),
     Route("POST", _B, "Begin a batch", BatchRequest, BatchObject, errors=(404, 429)),
     Route("GET", _B, "List the batches", reply=BatchList, parameters=_BATCHES),

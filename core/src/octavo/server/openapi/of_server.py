@@ -1,4 +1,4 @@
-"""Routes about the server and its models."""
+"""Routes about the server and its models, and SageMaker's route to all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,26 @@ from typing import Any
 from octavo.server.health import Health, Load, Version
 from octavo.server.models import ANTHROPIC_VERSION
 from octavo.server.openapi.declared import Parameter, Route
-from octavo.server.replies import AnthropicModel, AnthropicModels, ModelCard, ModelList
+from octavo.server.openapi.of_text import TURN
+from octavo.server.pooling_schema import (
+    EmbeddingList,
+    EmbeddingRequest,
+    Ranking,
+    RerankRequest,
+    ScoreList,
+    ScoreRequest,
+)
+from octavo.server.replies import (
+    AnthropicModel,
+    AnthropicModels,
+    ChatChunk,
+    ChatCompletion,
+    Completion,
+    ModelCard,
+    ModelList,
+)
+from octavo.server.sagemaker import ADAPTER
+from octavo.server.schema import ChatCompletionRequest, CompletionRequest
 from octavo.server.timing import TimingReport
 
 PATH = "/openapi.json"
@@ -15,8 +34,13 @@ PATH = "/openapi.json"
 _CARDS = (ModelCard, AnthropicModel)
 _LISTS = (ModelList, AnthropicModels)
 _SHAPE = (Parameter(ANTHROPIC_VERSION, "With any value, the answer has Anthropic's shape.", place="header"),)
+_ANY = (ChatCompletionRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest)
+_REPLIES = (ChatCompletion, Completion, EmbeddingList, Ranking, ScoreList)
+_EVENTS = (ChatChunk, Completion)
+_ADAPTER = (Parameter(ADAPTER, "The model to answer, before the one that the body names.", place="header"),)
 
 ROUTES = (
+    Route("POST", "/invocations", "Whatever the body asks for", _ANY, _REPLIES, _EVENTS, TURN, parameters=_ADAPTER),
     Route("GET", "/v1/models", "List the models", reply=_LISTS, parameters=_SHAPE),
     Route("GET", "/v1/models/{name:path}", "Describe one model", reply=_CARDS, errors=(404,), parameters=_SHAPE),
     Route("GET", "/health", "Whether requests would be served", reply=Health),

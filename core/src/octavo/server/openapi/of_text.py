@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.openapi.declared import Parameter, Route
+from octavo.server.openapi.declared import Route
 from octavo.server.replies import ChatChunk, ChatCompletion, Completion
-from octavo.server.sagemaker import ADAPTER
 from octavo.server.schema import ChatCompletionRequest, CompletionRequest
 from octavo.server.tokenise import DetokenizeRequest, Text, Tokenized, TokenizeRequest
 
@@ -14,23 +13,19 @@ MODEL = (404,)
 """A body may name a model that is not served."""
 TURN = (404, 429)
 
-_ADAPTER = Parameter(ADAPTER, "The model to answer, before the one that the body names.", place="header")
-_TOKENIZE = (TokenizeRequest, ChatCompletionRequest)
-_ANY = (ChatCompletionRequest, CompletionRequest)
-_ANYTHING = (ChatCompletion, Completion)
-_EVENTS = (ChatChunk, Completion)
+_CHAT = ChatCompletionRequest
+_TOKENIZE = (TokenizeRequest, _CHAT)
 
 ROUTES = (
-    Route("POST", "/v1/chat/completions", "Answer a conversation", _ANY[0], ChatCompletion, ChatChunk, TURN),
+    Route("POST", "/v1/chat/completions", "Answer a conversation", _CHAT, ChatCompletion, ChatChunk, TURN),
     Route("POST", "/v1/completions", "Continue a text", CompletionRequest, Completion, Completion, TURN),
-    Route("POST", "/invocations", "Whatever the body asks for", _ANY, _ANYTHING, _EVENTS, TURN, parameters=(_ADAPTER,)),
     *(
         route
         for prefix in ("", "/v1")
         for route in (
             Route("POST", f"{prefix}/tokenize", "Text to tokens", _TOKENIZE, Tokenized, errors=MODEL),
             Route("POST", f"{prefix}/detokenize", "Tokens to text", DetokenizeRequest, Text, errors=MODEL),
-            Route("POST", f"{prefix}/apply-template", "A prompt as text", ChatCompletionRequest, Text, errors=MODEL),
+            Route("POST", f"{prefix}/apply-template", "A prompt as text", _CHAT, Text, errors=MODEL),
             Route("GET", f"{prefix}/tokenizer_info", "Special tokens, if shown", reply=dict[str, Any], errors=(404,)),
         )
     ),
