@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +11,7 @@ import openai
 import pytest
 import torch
 import transformers
+from served import octavo_serve
 
 from octavo import LLM
 

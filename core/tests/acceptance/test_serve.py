@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +13,7 @@ import anthropic
 import httpx
 import openai
 import pytest
-
-OCTAVO = [sys.executable, "-m", "octavo.cli.main"]
+from served import OCTAVO, octavo_serve
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import openai
 import pytest
-
-SERVE = [sys.executable, "-m", "octavo.cli.main", "serve"]
+from served import octavo_serve
 
 
 @pytest.fixture(scope="package")
