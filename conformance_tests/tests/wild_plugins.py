@@ -118,7 +118,7 @@ class Executable:
             with np.errstate(all="ignore"):
                 made = OPS[node.op].reference(call)
             values.update(zip(node.outputs, map(half, made)))
-        return api.StepOutput(logits=values[self.graph.outputs["logits"]])
+        return api.StepOutput(**{name: values[value] for name, value in self.graph.outputs.items()})
     def collect(self, ticket):
         return ticket
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +11,7 @@ import openai
 import pytest
 import torch
 import transformers
+from served import octavo_serve
 
 from octavo import LLM
 
@@ -60,21 +57,8 @@ def test_embeddings_are_those_of_transformers(platform: str, minilm: Path, judge
 @pytest.fixture(scope="module")
 def server(minilm: Path) -> Iterator[str]:
     """The base URL of ``octavo serve MINILM``, with no flag that says what kind of model it is."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "octavo.cli.main", "serve", str(minilm), "--port", "0", "--served-model-name", "mini"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None and process.stderr is not None
-    url = next((line.split()[-1] for line in process.stdout if "ready at" in line), None)
-    assert url, process.stderr.read()
-    yield url
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "Traceback" not in errors and "Warning" not in errors, errors
+    with octavo_serve(minilm, "--served-model-name", "mini") as url:
+        yield url
 
 
 def test_the_official_client_gets_them_in_either_encoding(server: str, judge: dict[str, np.ndarray]) -> None:

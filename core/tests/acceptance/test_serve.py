@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,28 +13,14 @@ import anthropic
 import httpx
 import openai
 import pytest
-
-OCTAVO = [sys.executable, "-m", "octavo.cli.main"]
+from served import OCTAVO, octavo_serve
 
 
 @pytest.fixture(scope="module")
 def server(smollm2_gguf: Path) -> Iterator[str]:
     """The base URL of a running server."""
-    process = subprocess.Popen(
-        [*OCTAVO, "serve", str(smollm2_gguf), "--port", "0", "--max-model-len", "1024", "--served-model-name", "smol"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None and process.stderr is not None
-    url = next((line.split()[-1] for line in process.stdout if "ready at" in line), None)
-    assert url, process.stderr.read()
-    yield url
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "Traceback" not in errors and "Warning" not in errors, errors
+    with octavo_serve(smollm2_gguf, "--max-model-len", "1024", "--served-model-name", "smol") as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

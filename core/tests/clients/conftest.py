@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import openai
 import pytest
-
-SERVE = [sys.executable, "-m", "octavo.cli.main", "serve"]
+from served import octavo_serve
 
 
 @pytest.fixture(scope="package")
 def server(smollm2_gguf: Path) -> Iterator[str]:
     """The base URL of a running server, with /v1; its model is ``smol``."""
     names = ["--served-model-name", "smol", "--served-model-name", "org/smol"]
-    process = subprocess.Popen(
-        [*SERVE, str(smollm2_gguf), "--port", "0", "--max-model-len", "1024", *names],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None and process.stderr is not None
-    url = next((line.split()[-1] for line in process.stdout if "ready at" in line), None)
-    assert url, process.stderr.read()
-    yield url
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "Traceback" not in errors, errors
+    with octavo_serve(smollm2_gguf, "--max-model-len", "1024", *names) as url:
+        yield url
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from octavo_cpu.binding import library_path
 
 PLUGIN = Path(__file__).parents[1]
 BUILDS = PLUGIN / "build" / "tests"
-CALLS_NATIVE_CODE = ["test_binding.py", "test_machine.py", "test_device.py", "test_sampler.py"]
+CALLS_NATIVE_CODE = ["test_binding.py", "test_machine.py", "test_device.py", "test_encoders.py", "test_sampler.py"]
 """Tests that run again with the library built for the sanitizers. (The kernels' own are in native/.)"""
 
 

@@ -58,7 +58,7 @@ def apply_task(
     """
     if "pooled" in graph.outputs:
         if task not in (None, "score"):
-            raise ConfigError(f"{path.name} scores pairs of texts and nothing else; leave out --task {task}")
+            raise ConfigError(f"{path.name} scores pairs of texts and nothing else: it is no model to {task} with")
         length = trained_length(path)
         return graph, Pooling("score", "first", False, score_activation(config), length, None, _width(graph))
     encoder = "hidden" in graph.outputs
@@ -72,7 +72,7 @@ def apply_task(
         )
     if task == "generate":
         if encoder:
-            raise ConfigError(f"{path.name} is an encoder and generates no text; leave out --task generate")
+            raise ConfigError(f"{path.name} is an encoder and generates no text")
         return graph, None
     kind = stored_pooling(path) or ("first" if encoder else "last")
     graph = pooled(graph, kind)

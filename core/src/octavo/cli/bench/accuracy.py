@@ -94,7 +94,9 @@ def _logits(
     from octavo.runner import kv_layout, load_runner
 
     config = EngineConfig(
-        str(path), settings=Settings(max_model_len=WINDOW, max_num_seqs=1, kv_cache_dtype=kv_cache_dtype)
+        str(path),
+        settings=Settings(max_model_len=WINDOW, max_num_seqs=1, kv_cache_dtype=kv_cache_dtype),
+        task="generate",
     )
     model, plan = plan_model(config, path, platform, registry)
     count, bucket = _shape(plan)

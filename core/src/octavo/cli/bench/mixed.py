@@ -72,7 +72,15 @@ def measure(
     from octavo.engine import start
 
     settings = Settings(max_num_seqs=streams + 1)
-    config = EngineConfig(model, platform, settings, enable_prefix_caching=False, threads=threads, itl_target_ms=target)
+    config = EngineConfig(
+        model,
+        platform,
+        settings,
+        enable_prefix_caching=False,
+        threads=threads,
+        itl_target_ms=target,
+        task="generate",
+    )
     started = start(config, lambda what, done, total: None)
     waits = Waits(min(prompt, started.plan.max_model_len - 1))
     tokens = random.Random(0)

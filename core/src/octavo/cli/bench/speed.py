@@ -95,6 +95,7 @@ def _start(model: str, sequences: int, length: int, platform: str | None, thread
         enable_prefix_caching=False,
         platform=platform,
         threads=threads,
+        task="generate",
     )
     _timed(llm, 1, 16, 8, seed=99)  # what a first call pays once
     return llm

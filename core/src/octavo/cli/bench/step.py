@@ -51,7 +51,7 @@ def measure_step(platform: Platform, model: str, shape: StepShape, rounds: int, 
     from octavo.platform import Bucket, Rank, open_bench
     from octavo.runner import kv_layout, load_runner
 
-    loaded = load_model(resolve(model))
+    loaded = load_model(resolve(model), task="generate")
     can = platform.capabilities()
     block_size = can.block_sizes[0]
     bucket = Bucket(shape.rows * shape.count, shape.rows, shape.rows, shape.blocks(block_size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from octavo.errors import ConfigError
+from octavo.text.kinds import claimed, named
 from octavo.text.reasoning.between import GEMMA4, KIMI, MISTRAL, SEED, THINK
 from octavo.text.reasoning.kind import ReasoningParser
 
@@ -14,19 +14,12 @@ BUILT_IN: tuple[ReasoningParser, ...] = (THINK, MISTRAL, SEED, KIMI, GEMMA4)
 
 def reasoning_parser_for(template: str | None, plugged: Iterable[object] = ()) -> ReasoningParser | None:
     """The parser that claims a chat template. ``plugged`` is what the ``octavo_models`` hook returned, of any kind."""
-    return next((kind for kind in _all(plugged) if kind.claims(template or "")), None)
+    return claimed(_all(plugged), template)
 
 
 def reasoning_parser_named(name: str, plugged: Iterable[object] = ()) -> ReasoningParser | None:
     """The parser of that name; ``None`` for "none". Raises ConfigError with the known names."""
-    if name == "none":
-        return None
-    kinds = _all(plugged)
-    for kind in kinds:
-        if kind.name == name:
-            return kind
-    known = ", ".join(dict.fromkeys(["auto", "none", *(kind.name for kind in kinds)]))
-    raise ConfigError(f"there is no reasoning parser {name!r}; choose {known} (--reasoning-parser)")
+    return named(_all(plugged), name, "reasoning parser")
 
 
 def _all(plugged: Iterable[object]) -> list[ReasoningParser]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from octavo.errors import ConfigError
+from octavo.text.kinds import claimed, named
 from octavo.text.tools.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
 from octavo.text.tools.gemma import GEMMA
 from octavo.text.tools.generic import GENERIC
@@ -31,19 +31,12 @@ BUILT_IN: tuple[ToolParser, ...] = (
 
 def tool_parser_for(template: str | None, plugged: Iterable[object] = ()) -> ToolParser | None:
     """The parser that claims a chat template. ``plugged`` is what the ``octavo_models`` hook returned, of any kind."""
-    return next((kind for kind in _all(plugged) if kind.claims(template or "")), None)
+    return claimed(_all(plugged), template)
 
 
 def tool_parser_named(name: str, plugged: Iterable[object] = ()) -> ToolParser | None:
     """The parser of that name; ``None`` for "none". Raises ConfigError with the known names."""
-    if name == "none":
-        return None
-    kinds = _all(plugged)
-    for kind in kinds:
-        if kind.name == name:
-            return kind
-    known = ", ".join(dict.fromkeys(["auto", "none", *(kind.name for kind in kinds)]))
-    raise ConfigError(f"there is no tool parser {name!r}; choose {known} (--tool-parser)")
+    return named(_all(plugged), name, "tool parser")
 
 
 def _all(plugged: Iterable[object]) -> list[ToolParser]:
