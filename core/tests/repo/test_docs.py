@@ -92,6 +92,21 @@ def test_every_decision_is_in_the_index() -> None:
     assert [name for name in pages if f"({name})" not in index] == []
 
 
+def test_every_page_is_reached_from_the_first_ones() -> None:
+    docs = set((ROOT / "docs").glob("*.md"))
+    seen: set[Path] = set()
+    ahead = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in seen and page.suffix == ".md" and page.exists():
+            seen.add(page)
+            links = LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+            ahead += [
+                (page.parent / link.partition("#")[0]).resolve() for link in links if not re.match(r"[a-z]+:", link)
+            ]
+    assert docs and not docs - seen
+
+
 def test_changelog_fragments_are_named_for_their_kind() -> None:
     names = {page.name for page in (ROOT / "docs" / "changelog.d").iterdir()} - {"README.md"}
     assert [name for name in names if not FRAGMENT.fullmatch(name)] == []

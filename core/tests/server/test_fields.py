@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
+from pydantic import BaseModel
 from server_fake import FakeEngine
 
-from octavo.server.fields import CHAT_UNBUILT, COMPLETION_UNBUILT
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT, Unbuilt
+from octavo.server.messages.schema import UNBUILT as MESSAGES_UNBUILT
+from octavo.server.messages.schema import MessagesRequest
+from octavo.server.pooling_schema import POOLING_UNBUILT, EmbeddingRequest, RerankRequest, ScoreRequest
+from octavo.server.responses.schema import ResponseRequest
+from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 
 ASKS = {
     "modalities": ["text", "audio"],
@@ -94,3 +101,23 @@ def test_types_count(served, value) -> None:
 )
 def test_no_field_is_both_built_and_unbuilt(unbuilt, model) -> None:
     assert not unbuilt.keys() & model.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("model", "unbuilt"),
+    [
+        (ChatCompletionRequest, CHAT_UNBUILT),
+        (CompletionRequest, COMPLETION_UNBUILT),
+        (ResponseRequest, RESPONSES_UNBUILT),
+        (MessagesRequest, MESSAGES_UNBUILT),
+        (EmbeddingRequest, POOLING_UNBUILT),
+        (ScoreRequest, POOLING_UNBUILT),
+        (RerankRequest, POOLING_UNBUILT),
+    ],
+)
+def test_nothing_is_built_and_refused(model: type[BaseModel], unbuilt: Mapping[str, Unbuilt]) -> None:
+    own = model.model_fields.keys() - SamplingFields.model_fields.keys()
+    assert not own & unbuilt.keys()
+    described = model.model_json_schema()["properties"]
+    assert not described.keys() & unbuilt.keys()
+    assert own <= described.keys()

@@ -27,6 +27,16 @@ def test_an_unknown_name_is_a_404(client: openai.OpenAI) -> None:
     assert caught.value.code == "model_not_found"
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/none"])
+def test_clients_of_anthropic_get_its_shapes(served, path: str) -> None:
+    reply = served.request("GET", path, headers={"anthropic-version": "2023-06-01"})
+    if path == "/v1/models":
+        assert [model["type"] for model in reply.json["data"]] == ["model", "model"]
+        return
+    assert (reply.status, reply.json["type"], reply.json["error"]["type"]) == (404, "error", "not_found_error")
+    assert reply.json["request_id"] == reply.headers["request-id"] == reply.headers["x-request-id"]
+
+
 def test_health_is_the_engine_s(served, engine: FakeEngine) -> None:
     assert served.request("GET", "/health").status == 200
     assert served.request("HEAD", "/health").status == 200

@@ -84,6 +84,28 @@ def test_names_that_collide_are_refused() -> None:
         document([Route("POST", "/x", "x", body, reply)])
 
 
+def test_models_of_one_name_are_told_apart_by_their_api() -> None:
+    schemas = document()["components"]["schemas"]
+    assert "input_tokens" in schemas["MessagesUsage"]["properties"]
+    assert "prompt_tokens" in schemas["Usage"]["properties"]
+    assert not [name for name in schemas if "." in name or "__" in name]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions"])
+def test_failures_have_the_shape_of_their_api(path: str) -> None:
+    whole = document()
+    answer = whole["paths"][path]["post"]["responses"]["404"]["$ref"]
+    schema = {"$ref": f"{answer}/content/application~1json/schema", "components": whole["components"]}
+    asked = {"model": "none", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+    if path == "/v1/responses":
+        asked = {"model": "none", "input": "Hi"}
+    with serving(FakeEngine(), Limits()) as served:
+        reply = served.request("POST", path, asked)
+    assert reply.status == 404
+    jsonschema.validate(reply.json, schema)
+    assert ("request_id" in reply.json) == (path == "/v1/messages")
+
+
 def test_the_document_is_served_where_the_operator_wants_it() -> None:
     with serving(FakeEngine(), Limits(), openapi=True) as served:
         assert served.request("GET", PATH).json == json.loads(json.dumps(document()))

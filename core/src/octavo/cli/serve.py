@@ -1,4 +1,4 @@
-"""``octavo serve``: a model behind the OpenAI API."""
+"""``octavo serve``: a model behind the OpenAI and Anthropic APIs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def serve(
     ] = None,
     ui: Annotated[bool, typer.Option(help="The page at / to talk to the model.")] = True,
 ) -> None:
-    """Serve MODEL through the OpenAI API until Ctrl-C."""
+    """Serve MODEL through the OpenAI and Anthropic APIs until Ctrl-C."""
     limits = server.limits()
     config = with_limits(engine_config(_model_of([model, *context.args]), shape, running), limits)
     # The engine and the server are imported here, so that --help does not wait for them.

@@ -11,7 +11,8 @@
     embeddings.py  scores.py  vectors.py                   and those of models that make vectors
     files.py  batches.py                                   the routes of what batch/ keeps and runs
     page.py + page.html      a page to talk to the model   timing.py    what the server adds to a token
-    openapi.py    what all of it is, as a document         deadline.py    a request's time
+    openapi/      what all of it is, as a document         deadline.py    a request's time
+    variables.py  request -> variables of the template     queries.py     query parameters
     hosts.py                 the names it answers to
     app.py        all of it in one FastAPI app             loop.py        one process that serves it
 

@@ -12,11 +12,12 @@ from octavo.errors import RequestError
 from octavo.server.batch.file_store import ENDED, new_id
 from octavo.server.batch.inside import endpoints_of
 from octavo.server.batch.manager import Batches
-from octavo.server.batch.pages import ends, page_size
+from octavo.server.batch.pages import ends
 from octavo.server.batch.store import Batch, BatchList, BatchObject, BatchStore, RequestCounts
 from octavo.server.body import read_body
 from octavo.server.files import DEFAULT_SECONDS, lifetime
 from octavo.server.owner import owner_of
+from octavo.server.queries import number
 from octavo.server.schema import Metadata
 from octavo.server.service import Service, json_response
 
@@ -83,7 +84,7 @@ def routes(service: Service) -> APIRouter:
     @router.get("/v1/batches")
     async def list_batches(request: Request) -> Response:
         query = request.query_params
-        limit = page_size(query.get("limit"), 20, MAX_PAGE)
+        limit = number(request, "limit", 20, 1, MAX_PAGE)
         found, more = await store.list(owner_of(request), query.get("after"), limit)
         shown = [batch.shown for batch in found]
         return json_response(BatchList(shown, more, *ends(shown)))

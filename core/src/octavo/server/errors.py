@@ -1,5 +1,6 @@
 """Exceptions to error objects: OpenAI's ``{"error": {"message", "type", "param", "code"}}`` for every failure, and on
-the routes of the Messages API Anthropic's ``{"type": "error", "error": {"type", "message"}, "request_id"}``.
+the routes of the Messages API, and for its clients on those of models, Anthropic's
+``{"type": "error", "error": {"type", "message"}, "request_id"}``.
 
 The official client retries 408, 409, 429 and 5xx unless ``x-should-retry`` says otherwise; so a failure
 that would repeat itself is a 4xx or carries ``x-should-retry: false``, and one that waiting cures carries
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
@@ -39,6 +41,9 @@ class TimeIsUp(Exception):
 
 
 _ANTHROPIC_ROUTES = "/v1/messages"
+_MODELS_ROUTES = "/v1/models"
+ANTHROPIC_VERSION = "anthropic-version"
+"""The header that every client of the Anthropic API sends; by it the models' routes, which both APIs have, go."""
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -73,10 +78,17 @@ class Failure:
     def response(self, scope: Scope | None = None) -> Response:
         """The error object of the API whose route was called, as an HTTP response; without a scope, OpenAI's."""
         body, headers = self.body(), dict(self.headers)
-        if scope is not None and str(scope["path"]).startswith(_ANTHROPIC_ROUTES):
+        if scope is not None and _is_anthropic(scope):
             request_id = str(scope[REQUEST_ID])
             body, headers = self.anthropic_body(request_id), {**headers, "request-id": request_id}
         return Response(msgspec.json.encode(body), self.status, headers, media_type="application/json")
+
+
+def _is_anthropic(scope: Scope) -> bool:
+    path = str(scope["path"])
+    return path.startswith(_ANTHROPIC_ROUTES) or (
+        path.startswith(_MODELS_ROUTES) and ANTHROPIC_VERSION in Headers(scope=scope)
+    )
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import RequestError
 from octavo.server.batch.file_store import DeletedFile, FileList
-from octavo.server.batch.pages import ends, page_size
+from octavo.server.batch.pages import ends
 from octavo.server.errors import ClientGone
 from octavo.server.owner import owner_of
+from octavo.server.queries import number, order
 from octavo.server.service import Service, json_response
 
 DAYS = 24 * 3600
@@ -52,12 +53,9 @@ def routes(service: Service) -> APIRouter:
     @router.get("/v1/files")
     async def list_files(request: Request) -> Response:
         query = request.query_params
-        order = query.get("order", "desc")
-        if order not in ("asc", "desc"):
-            raise RequestError(f"'order' must be asc or desc, not {order[:20]!r}.", param="order", code="invalid_value")
-        limit = page_size(query.get("limit"), MAX_FILES, MAX_FILES)
+        limit = number(request, "limit", MAX_FILES, 1, MAX_FILES)
         found, more = await files.list(
-            owner_of(request), query.get("after"), limit, query.get("purpose"), ascending=order == "asc"
+            owner_of(request), query.get("after"), limit, query.get("purpose"), ascending=order(request) == "asc"
         )
         return json_response(FileList(found, more, *ends(found)))
 

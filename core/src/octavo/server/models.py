@@ -6,12 +6,10 @@ from datetime import datetime, timezone
 
 from fastapi import APIRouter, Request, Response
 
+from octavo.server.errors import ANTHROPIC_VERSION
 from octavo.server.params import served_name
 from octavo.server.replies import AnthropicModel, AnthropicModels, ModelCard, ModelList
 from octavo.server.service import Service, json_response
-
-ANTHROPIC_VERSION = "anthropic-version"
-"""The header that every client of the Anthropic API sends."""
 
 
 def routes(service: Service) -> APIRouter:

@@ -51,14 +51,3 @@ def page(
 def ends(objects: Sequence[_Shown]) -> tuple[str | None, str | None]:
     """The ids of a page's first and last object."""
     return (objects[0].id, objects[-1].id) if objects else (None, None)
-
-
-def page_size(given: str | None, default: int, most: int) -> int:
-    """``limit`` of a query. Raises RequestError if it is out of range."""
-    if given is None:
-        return default
-    if not (given.isascii() and given.isdecimal() and len(given) < 10 and 1 <= int(given) <= most):
-        raise RequestError(
-            f"'limit' must be a number from 1 to {most}, not {given[:20]!r}.", param="limit", code="invalid_value"
-        )
-    return int(given)

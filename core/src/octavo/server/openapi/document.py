@@ -10,7 +10,7 @@ import msgspec
 from pydantic.json_schema import models_json_schema
 
 from octavo.server.openapi.declared import Route
-from octavo.server.openapi.errors import ANTHROPIC, OPENAI, REASONS, RETRIED, Dialect, alternatives
+from octavo.server.openapi.errors import EITHER, REASONS, RETRIED, AnthropicErrorReply, Dialect, alternatives
 
 _SCHEMAS = "#/components/schemas/"
 _EVENTS = "text/event-stream"
@@ -22,8 +22,7 @@ def written(routes: Sequence[Route]) -> dict[str, Any]:
     """The document. Raises ValueError for two models that would have the same name in it."""
     bodies = [body for route in routes for body in route.bodies]
     _, read = models_json_schema([(body, "validation") for body in bodies], ref_template=_SCHEMAS + "{model}")
-    errors = [dialect.error for dialect in (OPENAI, ANTHROPIC)]
-    kinds = list(dict.fromkeys([*(kind for route in routes for kind in route.kinds), *errors]))
+    kinds = list(dict.fromkeys([*(kind for route in routes for kind in route.kinds), *EITHER.errors]))
     references, sent = msgspec.json.schema_components(kinds, ref_template=_SCHEMAS + "{name}")
     of = dict(zip(kinds, references, strict=True))
     of.update(_body_references(bodies))
@@ -184,7 +183,7 @@ def _headers(dialect: Dialect, *, retried: bool = False) -> dict[str, Any]:
     headers: dict[str, Any] = {
         "x-request-id": {"description": "The id of this request in the server's log.", "schema": text}
     }
-    if dialect is ANTHROPIC:
+    if AnthropicErrorReply in dialect.errors:
         headers["request-id"] = {"description": "The same.", "schema": text}
     if retried:
         headers["retry-after"] = {"description": "Seconds to wait.", "schema": text}

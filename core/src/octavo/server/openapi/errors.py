@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec import Struct
 
@@ -44,16 +43,19 @@ class Dialect:
 
     prefix: str
     """Of the names of its answers in the document."""
-    error: type[Struct]
+    errors: tuple[type[Struct], ...]
+    """The shapes of its failures."""
     event: type[Struct] | None
     """The event of a stream that fails; ``None``: it is among the API's own events."""
     done: bool = False
     """Whether ``[DONE]`` ends a stream; events have no names then."""
 
 
-OPENAI = Dialect("", ErrorReply, ErrorReply, done=True)
-RESPONSES = Dialect("", ErrorReply, None)
-ANTHROPIC = Dialect("Anthropic", AnthropicErrorReply, AnthropicErrorReply)
+OPENAI = Dialect("", (ErrorReply,), ErrorReply, done=True)
+RESPONSES = Dialect("", (ErrorReply,), None)
+ANTHROPIC = Dialect("Anthropic", (AnthropicErrorReply,), AnthropicErrorReply)
+EITHER = Dialect("Either", (ErrorReply, AnthropicErrorReply), None)
+"""Of routes that both APIs have."""
 
 REASONS: Mapping[int, str] = {
     400: "The request cannot be served as asked; where a field is at fault, the message names it.",
@@ -77,7 +79,7 @@ RETRIED = (429, 503)
 """Answers that may say when to come back."""
 
 
-def alternatives(dialect: Dialect, status: int) -> list[Any]:
+def alternatives(dialect: Dialect, status: int) -> list[type[Struct]]:
     """The shapes that an answer of this status has."""
-    early = status in WITHOUT_REQUEST and dialect.error is not ErrorReply
-    return [dialect.error, *([ErrorReply] if early else [])]
+    early = (ErrorReply,) if status in WITHOUT_REQUEST else ()
+    return list(dict.fromkeys((*dialect.errors, *early)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.server.errors import ANTHROPIC_VERSION
 from octavo.server.health import Health, Load, Version
-from octavo.server.models import ANTHROPIC_VERSION
 from octavo.server.openapi.declared import Parameter, Route
+from octavo.server.openapi.errors import EITHER
 from octavo.server.openapi.of_text import TURN
 from octavo.server.pooling_schema import (
     EmbeddingList,
@@ -41,8 +42,8 @@ _ADAPTER = (Parameter(ADAPTER, "The model to answer, before the one that the bod
 
 ROUTES = (
     Route("POST", "/invocations", "Whatever the body asks for", _ANY, _REPLIES, _EVENTS, TURN, parameters=_ADAPTER),
-    Route("GET", "/v1/models", "List the models", reply=_LISTS, parameters=_SHAPE),
-    Route("GET", "/v1/models/{name:path}", "Describe one model", reply=_CARDS, errors=(404,), parameters=_SHAPE),
+    Route("GET", "/v1/models", "List the models", reply=_LISTS, dialect=EITHER, parameters=_SHAPE),
+    Route("GET", "/v1/models/{name:path}", "Describe one model", None, _CARDS, None, (404,), EITHER, _SHAPE),
     Route("GET", "/health", "Whether requests would be served", reply=Health),
     Route("GET", "/ping", "The same, for SageMaker", reply=Health),
     Route("GET", "/version", "The version of the server", reply=Version),

@@ -12,13 +12,14 @@ from octavo.server.errors import Failure, request_id_of
 from octavo.server.fields import RESPONSES_UNBUILT
 from octavo.server.owner import owner_of
 from octavo.server.params import response_params, served_name
+from octavo.server.queries import flag
 from octavo.server.responses import conversations
 from octavo.server.responses.background import Background, replayed
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.items import new_id
 from octavo.server.responses.making import streamed, whole
 from octavo.server.responses.order import Stores, order_of, turn_of
-from octavo.server.responses.queries import flag, page_of, starting_after
+from octavo.server.responses.queries import page_of, starting_after
 from octavo.server.responses.replies import DeletedResponse, Event, InputTokens, item_list
 from octavo.server.responses.retention import Retention
 from octavo.server.responses.schema import ResponseRequest, TurnFields

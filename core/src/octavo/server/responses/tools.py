@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from octavo.errors import RequestError
+from octavo.server.tools import NAME, NAMES
 from octavo.text.parts import Tool
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _CHOICES = ("auto", "none", "required")
-_MAX_TOOLS = 128
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,6 @@ class Toolbox:
 def read_tools(tools: Sequence[Mapping[str, Any]] | None, choice: Any) -> Toolbox:
     """Both fields, checked against each other. Raises RequestError."""
     tools = tools or ()
-    if len(tools) > _MAX_TOOLS:
-        _wrong("tools", f"holds {len(tools)} tools; at most {_MAX_TOOLS} are allowed")
     known = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
     names = [tool.name for tool in known]
     for i, name in enumerate(names):
@@ -96,8 +92,8 @@ def _tool(tool: Mapping[str, Any], where: str) -> Tool:
             "unsupported_parameter",
         )
     name = tool.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        _wrong(f"{where}.name", "must be a string of 1 to 128 letters, digits and _ . -")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        _wrong(f"{where}.name", f"must be a string of {NAMES}")
     description, strict = tool.get("description"), tool.get("strict")
     if not isinstance(description, str | None):
         _wrong(f"{where}.description", "must be a string", "invalid_type")
