@@ -78,7 +78,7 @@ def test_n_samples_differ_and_repeat_with_their_seed(llm: LLM) -> None:
 
 
 def test_bad_input_is_refused_before_anything_runs(llm: LLM) -> None:
-    with pytest.raises(ContextLengthExceeded, match=r"600 tokens .* 512"):
+    with pytest.raises(ContextLengthExceeded, match=r"maximum context length is 512 tokens and the prompt has 600"):
         llm.generate([{"prompt_token_ids": [1]}, {"prompt_token_ids": [5] * 600}], GREEDY)
     with pytest.raises(RequestError, match="empty"):
         llm.generate([{"prompt_token_ids": []}], GREEDY)

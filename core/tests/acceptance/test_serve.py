@@ -108,7 +108,7 @@ def test_errors_are_those_of_the_api(client: openai.OpenAI) -> None:
         client.chat.completions.create(
             model="smol",
             messages=[{"role": "user", "content": "x"}],
-            tools=[{"type": "function", "function": {"name": "f"}}],
+            tool_choice="required",
         )
 
 
