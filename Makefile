@@ -62,7 +62,7 @@ test: $(TEST_VENV)/.ready  ## run every test: [ARGS=pytest arguments]
 	@$(TEST_VENV)/bin/python scripts/dequantise_models.py smollm2 gemma3
 	@echo '==> Running the tests' >&2
 	@models=$$($(TEST_VENV)/bin/python scripts/fetch_models.py --where); \
-	exec env OCTAVO_TEST_MODELS="$$models" $(TEST_VENV)/bin/python -m pytest $(ARGS)
+	exec env OCTAVO_TEST_MODELS="$$models" $(if $(strip $(ARGS)),$(TEST_VENV)/bin/python -m pytest $(ARGS),bash scripts/all_tests.sh $(TEST_VENV)/bin/python)
 
 .PHONY: lint
 lint: $(TEST_VENV)/.ready  ## ruff (format and check), mypy, import-linter

@@ -99,6 +99,9 @@ def _unpack(format: str, packed: np.ndarray) -> tuple[np.ndarray, ...]:
         if not format.startswith("uint4"):
             zeros = np.full_like(scale, 128.0 if format == "int8" else 8.0)
         scale, minimum = (np.repeat(a, 512 // spans, 1) for a in (scale, -scale * zeros))
+    elif format == "q4_0":
+        scale = np.repeat(_halves(packed[:, :512].reshape(tiles, 16, 32)), 32, 1)
+        codes, minimum = packed[:, 512:].reshape(tiles, 16, size), -8.0 * scale
     elif format[-1] == "k":
         whole = packed.reshape(tiles, 2, 320 + 8 * size)
         header, codes = whole[:, :, :320], whole[:, :, 320:].reshape(tiles, 16, size)
