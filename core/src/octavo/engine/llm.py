@@ -175,8 +175,10 @@ class LLM:
         batch = as_batch(prompts)
         params = _per_prompt(sampling_params, len(batch))
         tokens = [prompt_ids(prompt, self._tokenizer) for prompt in batch]
+        # Many prompts share their parameters, and preparing a form takes its time.
+        prepared = {key: self._forms.prepare(own)[0] for key, own in {id(own): own for own in params}.items()}
         for ids, own, urgency in zip(tokens, params, _priorities(priority, len(batch)), strict=True):
-            self._core.check(ids, self._forms.prepare(own)[0], urgency)
+            self._core.check(ids, prepared[id(own)], urgency)
         made = (self._building(*asked) for asked in zip(batch, tokens, params, strict=True))
         with prompts_progress(len(batch), show=use_tqdm) as done:
             return [building.output for building in self._waves.run(made, ended=lambda one: done(*one.counts))]
