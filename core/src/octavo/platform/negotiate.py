@@ -229,6 +229,13 @@ def _largest(limits: Limits, size: Literal["tokens", "rows", "blocks"], limit: i
     return min((b for b in bounds if b is not None), default=None)
 
 
+def _decided(plan: Plan, setting: str, value: int, why: str) -> Plan:
+    """The plan with core's value of a setting, in place of what was decided of it before."""
+    kept = tuple(d for d in plan.decisions if d.setting != setting)
+    decisions = (*kept, Decision(setting, value, "core", why))
+    return replace(plan, **{setting: value, "decisions": decisions})  # type: ignore[arg-type]
+
+
 def _fit_rows_to_tokens(plan: Plan, settings: Settings, name: str) -> Plan | Unsupported:
     """Every running row may need a token in one step, so the token budget cannot be below the rows.
 
@@ -239,14 +246,10 @@ def _fit_rows_to_tokens(plan: Plan, settings: Settings, name: str) -> Plan | Uns
         return plan
     why = "each row needs a token of the step's budget"
     if settings.max_num_seqs is None:
-        decision = Decision("max_num_seqs", tokens, "core", f"{why}, which has {tokens}")
-        kept = tuple(d for d in plan.decisions if d.setting != "max_num_seqs")
-        return replace(plan, max_num_seqs=tokens, decisions=(*kept, decision))
+        return _decided(plan, "max_num_seqs", tokens, f"{why}, which has {tokens}")
     most = _largest(plan.limits, "tokens", plan.limits.max_tokens)
     if settings.max_num_batched_tokens is None and (most is None or rows <= most):
-        decision = Decision("max_num_batched_tokens", rows, "core", f"{why}, and there may be {rows}")
-        kept = tuple(d for d in plan.decisions if d.setting != "max_num_batched_tokens")
-        return replace(plan, max_num_batched_tokens=rows, decisions=(*kept, decision))
+        return _decided(plan, "max_num_batched_tokens", rows, f"{why}, and there may be {rows}")
     feature = f"max_num_seqs {rows} with max_num_batched_tokens {tokens}"
     if settings.max_num_batched_tokens is None:
         why = f"{why}, and {name} takes at most {most}"
@@ -264,13 +267,9 @@ def _fit_prompts_to_tokens(plan: Plan, settings: Settings, name: str) -> Plan | 
     why = "the model reads a prompt in one step"
     most = _largest(plan.limits, "tokens", plan.limits.max_tokens)
     if settings.max_num_batched_tokens is None and (most is None or longest <= most):
-        decision = Decision("max_num_batched_tokens", longest, "core", f"{why}, of up to {longest} tokens")
-        kept = tuple(d for d in plan.decisions if d.setting != "max_num_batched_tokens")
-        return replace(plan, max_num_batched_tokens=longest, decisions=(*kept, decision))
+        return _decided(plan, "max_num_batched_tokens", longest, f"{why}, of up to {longest} tokens")
     if settings.max_model_len is None:
-        decision = Decision("max_model_len", tokens, "core", f"{why}, which has room for {tokens} tokens")
-        kept = tuple(d for d in plan.decisions if d.setting != "max_model_len")
-        return replace(plan, max_model_len=tokens, decisions=(*kept, decision))
+        return _decided(plan, "max_model_len", tokens, f"{why}, which has room for {tokens} tokens")
     feature = f"max_model_len {longest} with max_num_batched_tokens {tokens}"
     if settings.max_num_batched_tokens is None:
         why = f"{why}, and {name} takes at most {most} tokens in one"
