@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from octavo.errors import RequestError
+from octavo.server.refusals import wrong
 from octavo.server.tools import NAME, NAMES
 
 
@@ -45,7 +45,7 @@ class History:
     def end(self) -> None:
         """Nothing more is said, or something else: raises RequestError for calls without a result."""
         if self._open:
-            _wrong(
+            wrong(
                 self._asked,
                 "has calls that no 'tool' message answers: " + ", ".join(self._open) + "; send one for each, next",
             )
@@ -53,25 +53,25 @@ class History:
 
     def _calls(self, calls: Any, where: str) -> list[dict[str, Any]]:
         if not isinstance(calls, list):
-            _wrong(where, "must be an array of calls", "invalid_type")
+            wrong(where, "must be an array of calls", "invalid_type")
         return [self._call(call, f"{where}[{i}]", f"{where}[{i}].function") for i, call in enumerate(calls)]
 
     def _call(self, call: Any, where: str, function_at: str) -> dict[str, Any]:
         if not isinstance(call, dict):
-            _wrong(where, "must be an object", "invalid_type")
+            wrong(where, "must be an object", "invalid_type")
         if call.get("type", "function") != "function":
-            _wrong(f"{where}.type", f"is {str(call['type'])[:40]!r}; only 'function' is supported")
+            wrong(f"{where}.type", f"is {str(call['type'])[:40]!r}; only 'function' is supported")
         call_id = call.get("id")
         if not isinstance(call_id, str) or not call_id:
-            _wrong(f"{where}.id", "must be a string that is not empty")
+            wrong(f"{where}.id", "must be a string that is not empty")
         if call_id in self._open:
-            _wrong(f"{where}.id", f"is {call_id[:64]!r}, as that of another call in the same message")
+            wrong(f"{where}.id", f"is {call_id[:64]!r}, as that of another call in the same message")
         function = call.get("function")
         if not isinstance(function, dict):
-            _wrong(function_at, "must be an object with 'name' and 'arguments'", "invalid_type")
+            wrong(function_at, "must be an object with 'name' and 'arguments'", "invalid_type")
         name = function.get("name")
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            _wrong(f"{function_at}.name", f"must be a string of {NAMES}")
+            wrong(f"{function_at}.name", f"must be a string of {NAMES}")
         arguments = _arguments(function.get("arguments"), f"{function_at}.arguments")
         self._open[call_id] = name
         self._asked = where.rpartition("[")[0] if where.endswith("]") else where
@@ -80,17 +80,17 @@ class History:
     def _result(self, message: Mapping[str, Any], where: str) -> dict[str, Any]:
         call_id = message.get("tool_call_id")
         if not isinstance(call_id, str) or not call_id:
-            _wrong(f"{where}.tool_call_id", "is missing; a 'tool' message names the call that it answers")
+            wrong(f"{where}.tool_call_id", "is missing; a 'tool' message names the call that it answers")
         if call_id not in self._open:
             known = "open are " + ", ".join(self._open) if self._open else "no call before it is without a result"
-            _wrong(f"{where}.tool_call_id", f"is {call_id[:64]!r}, which is no call that waits for a result; {known}")
+            wrong(f"{where}.tool_call_id", f"is {call_id[:64]!r}, which is no call that waits for a result; {known}")
         name = self._open.pop(call_id)
         return {"tool_call_id": call_id, "name": message.get("name") or name}
 
     def _legacy_result(self, message: Mapping[str, Any], where: str) -> dict[str, Any]:
         name = message.get("name")
         if not self._legacy or self._open.get(self._legacy) != name:
-            _wrong(f"{where}.name", f"is {str(name)[:64]!r}, which no 'function_call' before it has called")
+            wrong(f"{where}.name", f"is {str(name)[:64]!r}, which no 'function_call' before it has called")
         del self._open[self._legacy]
         return {"tool_call_id": self._legacy, "name": name}
 
@@ -101,13 +101,13 @@ def _arguments(given: Any, where: str) -> Mapping[str, Any]:
         try:
             given = msgspec.json.decode(given) if given.strip() else {}
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            _wrong(where, f"is not valid JSON: {error}", "invalid_json")
+            wrong(where, f"is not valid JSON: {error}", "invalid_json")
         except RecursionError:
-            _wrong(where, "is JSON that is nested too deeply", "invalid_json")
+            wrong(where, "is JSON that is nested too deeply", "invalid_json")
     if given is None:
         return {}
     if not isinstance(given, dict):
-        _wrong(where, "must be the JSON text of an object", "invalid_type")
+        wrong(where, "must be the JSON text of an object", "invalid_type")
     return given
 
 
@@ -142,7 +142,3 @@ def _short(call_id: str, ids: dict[str, str]) -> str:
     if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
         return call_id
     return ids.setdefault(call_id, f"call{len(ids):05d}")
-
-
-def _wrong(where: str, what: str, code: str = "invalid_value") -> NoReturn:
-    raise RequestError(f"'{where}' {what}.", param=where, code=code)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from octavo.errors import RequestError
+from octavo.server.refusals import wrong
 from octavo.server.schema import ChatCompletionRequest
 from octavo.text.parts import Tool
 
@@ -29,10 +29,10 @@ class Offer:
 def chat_tools(body: ChatCompletionRequest) -> Offer:
     """What a chat request offers. Raises RequestError naming the field at fault."""
     if body.tools is not None and body.functions is not None:
-        _wrong("functions", "is the old name of 'tools'; send one of them")
+        wrong("functions", "is the old name of 'tools'; send one of them")
     if body.functions is not None:
         if body.tool_choice is not None:
-            _wrong("tool_choice", "goes with 'tools'; 'functions' has 'function_call'")
+            wrong("tool_choice", "goes with 'tools'; 'functions' has 'function_call'")
         tools = [_function(one, f"functions[{i}]") for i, one in enumerate(_some(body.functions, "functions"))]
         return Offer(_distinct(tools, "functions[{}].name"), _legacy_choice(body.function_call, tools))
     if body.tools is None:
@@ -45,49 +45,55 @@ def chat_tools(body: ChatCompletionRequest) -> Offer:
 def _without_tools(body: ChatCompletionRequest) -> Choice:
     for name, tools in (("tool_choice", "tools"), ("function_call", "functions")):
         if getattr(body, name) not in (None, "none"):
-            _wrong(name, f"needs '{tools}', from which to choose")
+            wrong(name, f"needs '{tools}', from which to choose")
     return "none"
 
 
 def _some(entries: list[Any], where: str) -> list[Any]:
     if not entries:
-        _wrong(where, "is empty; leave it out to offer none")
+        wrong(where, "is empty; leave it out to offer none")
     return entries
 
 
 def _tool(entry: Any, where: str) -> Tool:
     kind = entry.get("type") if isinstance(entry, dict) else None
     if kind != "function":
-        _wrong(f"{where}.type", f"is {str(kind)[:40]!r}; only 'function' is supported", "unsupported_parameter")
+        wrong(f"{where}.type", f"is {str(kind)[:40]!r}; only 'function' is supported", "unsupported_parameter")
     return _function(entry.get("function"), f"{where}.function")
 
 
 def _function(entry: Any, where: str) -> Tool:
     if not isinstance(entry, dict):
-        _wrong(where, "must be an object", "invalid_type")
-    name = entry.get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        _wrong(f"{where}.name", f"must be a string of {NAMES}")
-    description, strict = entry.get("description"), entry.get("strict")
-    if not isinstance(description, str | None):
-        _wrong(f"{where}.description", "must be a string", "invalid_type")
-    if not isinstance(strict, bool | None):
-        _wrong(f"{where}.strict", "must be a boolean", "invalid_type")
+        wrong(where, "must be an object", "invalid_type")
+    name, description, strict = described(entry, where)
     parameters = entry.get("parameters")
     if parameters is None:
-        return Tool(name, description or "", strict=bool(strict))
+        return Tool(name, description, strict=strict)
     if not isinstance(parameters, dict):
-        _wrong(f"{where}.parameters", "must be a JSON schema, an object", "invalid_type")
+        wrong(f"{where}.parameters", "must be a JSON schema, an object", "invalid_type")
     if parameters.get("type", "object") != "object":
-        _wrong(f"{where}.parameters.type", f"is {str(parameters['type'])[:40]!r}; arguments are always an 'object'")
-    return Tool(name, description or "", parameters, bool(strict))
+        wrong(f"{where}.parameters.type", f"is {str(parameters['type'])[:40]!r}; arguments are always an 'object'")
+    return Tool(name, description, parameters, strict)
+
+
+def described(entry: Mapping[str, Any], where: str) -> tuple[str, str, bool]:
+    """Name, description and ``strict`` of a function, checked. Raises RequestError naming what is wrong."""
+    name = entry.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        wrong(f"{where}.name", f"must be a string of {NAMES}")
+    description, strict = entry.get("description"), entry.get("strict")
+    if not isinstance(description, str | None):
+        wrong(f"{where}.description", "must be a string", "invalid_type")
+    if not isinstance(strict, bool | None):
+        wrong(f"{where}.strict", "must be a boolean", "invalid_type")
+    return name, description or "", bool(strict)
 
 
 def _distinct(tools: Sequence[Tool], where: str) -> Sequence[Tool]:
     seen: set[str] = set()
     for number, tool in enumerate(tools):
         if tool.name in seen:
-            _wrong(where.format(number), f"is {tool.name!r}, as that of another")
+            wrong(where.format(number), f"is {tool.name!r}, as that of another")
         seen.add(tool.name)
     return tools
 
@@ -97,23 +103,23 @@ def _chosen(choice: Any, tools: Sequence[Tool]) -> Offer:
         return Offer(tools)
     if isinstance(choice, str):
         if choice not in _WORDS:
-            _wrong("tool_choice", f"is {choice[:40]!r}; it must be {', '.join(_WORDS)}, or an object")
+            wrong("tool_choice", f"is {choice[:40]!r}; it must be {', '.join(_WORDS)}, or an object")
         return Offer(tools, _WORDS[choice])
     kind = choice.get("type") if isinstance(choice, dict) else None
     if kind == "function":
         return Offer(tools, _named(choice.get("function"), tools, "tool_choice.function", "tools"))
     if kind == "allowed_tools":
         return _allowed(choice.get("allowed_tools"), tools, "tool_choice.allowed_tools")
-    return _wrong("tool_choice.type", f"is {str(kind)[:40]!r}; it must be 'function' or 'allowed_tools'")
+    return wrong("tool_choice.type", f"is {str(kind)[:40]!r}; it must be 'function' or 'allowed_tools'")
 
 
 def _allowed(allowed: Any, tools: Sequence[Tool], where: str) -> Offer:
     """Some of the tools: the model is told of those alone."""
     if not isinstance(allowed, dict) or allowed.get("mode") not in ("auto", "required"):
-        _wrong(f"{where}.mode", "must be 'auto' or 'required'")
+        wrong(f"{where}.mode", "must be 'auto' or 'required'")
     entries = allowed.get("tools")
     if not isinstance(entries, list) or not entries:
-        _wrong(f"{where}.tools", "must be an array of at least one tool", "invalid_type")
+        wrong(f"{where}.tools", "must be an array of at least one tool", "invalid_type")
     chosen = []
     for i, entry in enumerate(entries):
         function = entry.get("function") if isinstance(entry, dict) else None
@@ -126,22 +132,18 @@ def _legacy_choice(choice: Any, tools: Sequence[Tool]) -> Choice:
         return "auto"
     if isinstance(choice, str):
         if choice not in ("auto", "none"):
-            _wrong("function_call", f"is {choice[:40]!r}; it must be auto, none, or an object with a 'name'")
+            wrong("function_call", f"is {choice[:40]!r}; it must be auto, none, or an object with a 'name'")
         return _WORDS[choice]
     return _named(choice, tools, "function_call", "functions")
 
 
 def _named(function: Any, tools: Sequence[Tool], where: str, among: str) -> Tool:
     if not isinstance(function, dict):
-        _wrong(where, "must be an object with a 'name'", "invalid_type")
+        wrong(where, "must be an object with a 'name'", "invalid_type")
     name = function.get("name")
     for tool in tools:
         if tool.name == name:
             return tool
-    return _wrong(
+    return wrong(
         f"{where}.name", f"is {str(name)[:64]!r}, which is none of '{among}': {', '.join(tool.name for tool in tools)}"
     )
-
-
-def _wrong(where: str, what: str, code: str = "invalid_value") -> NoReturn:
-    raise RequestError(f"'{where}' {what}.", param=where, code=code)

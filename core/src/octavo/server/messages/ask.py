@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
-from octavo.errors import RequestError
 from octavo.sampling import SamplingParams, StructuredOutput
 from octavo.server.messages.history import chat_messages
+from octavo.server.messages.refusals import wrong
 from octavo.server.messages.schema import TurnFields
 from octavo.server.messages.tools import read_choice, read_tools
 from octavo.server.prompts import normalise_messages, truncation
@@ -38,10 +38,10 @@ def read_thinking(value: Mapping[str, Any] | None) -> Thinking:
         return Thinking()
     kind = value.get("type")
     if kind not in ("enabled", "adaptive", "disabled"):
-        _wrong("thinking.type", f"is {kind!r:.40}; it must be enabled, adaptive or disabled")
+        wrong("thinking.type", f"is {kind!r:.40}; it must be enabled, adaptive or disabled")
     display = value.get("display")
     if display not in (None, "summarized", "omitted"):
-        _wrong("thinking.display", f"is {display!r:.40}; it must be summarized or omitted")
+        wrong("thinking.display", f"is {display!r:.40}; it must be summarized or omitted")
     return Thinking(kind != "disabled", display != "omitted")
 
 
@@ -73,7 +73,7 @@ def _variables(body: TurnFields) -> dict[str, Any]:
     effort = (body.output_config or {}).get("effort")
     if effort is not None:
         if not isinstance(effort, str) or effort not in _EFFORTS:
-            _wrong("output_config.effort", f"is {effort!r:.40}; it must be one of {', '.join(_EFFORTS)}")
+            wrong("output_config.effort", f"is {effort!r:.40}; it must be one of {', '.join(_EFFORTS)}")
         variables["reasoning_effort"] = _EFFORTS[effort]
     return variables
 
@@ -86,9 +86,9 @@ def _held_to_format(body: TurnFields, params: SamplingParams) -> SamplingParams:
     if asked is None:
         return params
     if not isinstance(asked, dict) or asked.get("type") != "json_schema" or not isinstance(asked.get("schema"), dict):
-        _wrong(where, 'must be {"type": "json_schema", "schema": …}')
+        wrong(where, 'must be {"type": "json_schema", "schema": …}')
     if params.structured is not None:
-        _wrong(where, f"and '{params.structured.param}' both constrain the output; send one of them")
+        wrong(where, f"and '{params.structured.param}' both constrain the output; send one of them")
     return replace(params, structured=StructuredOutput(json=asked["schema"], param=where))
 
 
@@ -96,11 +96,7 @@ def _check_edits(management: Mapping[str, Any] | None) -> None:
     for at, edit in enumerate((management or {}).get("edits") or ()):
         kind = edit.get("type") if isinstance(edit, dict) else None
         if not isinstance(kind, str) or not kind.startswith(_HARMLESS_EDIT):
-            _wrong(
+            wrong(
                 f"context_management.edits.{at}.type",
                 f"is {kind!r:.60}, which is not supported; this server edits no conversations",
             )
-
-
-def _wrong(where: str, what: str) -> NoReturn:
-    raise RequestError(f"{where}: {what}.", param=where, code="invalid_value")

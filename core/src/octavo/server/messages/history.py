@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from octavo.errors import RequestError
+from octavo.server.messages.refusals import wrong
 from octavo.server.messages.tools import NAME
 
 _BILLING = "x-anthropic-billing-header:"
@@ -39,7 +39,7 @@ def chat_messages(system: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[l
     Raises RequestError whose ``param`` is the path of the block at fault ("messages.1.content.0.type").
     """
     if not messages:
-        _wrong("messages", "must hold at least one message")
+        wrong("messages", "must hold at least one message")
     chat: list[dict[str, Any]] = []
     if system is not None:
         texts = [text for text in _texts(system, "system") if not text.startswith(_BILLING)]
@@ -49,22 +49,22 @@ def chat_messages(system: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[l
     for role, turn in _turns(messages):
         if waiting and (role != "user" or waiting.keys() - turn.results.keys()):
             missing = ", ".join(sorted(waiting.keys() - (turn.results.keys() if role == "user" else set())))
-            _wrong("messages", f"has tool_use ids without a tool_result in the turn behind them: {missing}")
+            wrong("messages", f"has tool_use ids without a tool_result in the turn behind them: {missing}")
         for call_id, result in turn.results.items():
             if call_id not in waiting:
-                _wrong("messages", f"has a tool_result for {call_id!r}, which no tool_use of the turn before it has")
+                wrong("messages", f"has a tool_result for {call_id!r}, which no tool_use of the turn before it has")
             name = waiting[call_id]["name"]
             chat.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": result})
         chat += _message(role, turn)
         waiting, last = turn.calls, role
     if waiting:
-        _wrong("messages", f"ends with tool_use ids that have no tool_result: {', '.join(sorted(waiting))}")
+        wrong("messages", f"ends with tool_use ids that have no tool_result: {', '.join(sorted(waiting))}")
     goes_on = last == "assistant" and bool(chat) and chat[-1]["role"] == "assistant"
     if goes_on and not chat[-1]["content"]:
         chat.pop()  # an answer that has not begun
         goes_on = False
     if not chat:
-        _wrong("messages", "are all empty")
+        wrong("messages", "are all empty")
     return chat, goes_on
 
 
@@ -92,7 +92,7 @@ def _turns(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Turn]]
     for at, message in enumerate(messages):
         said = message.get("role")
         if said not in ("user", "assistant", "system"):
-            _wrong(f"messages.{at}.role", f"is {said!r:.40}; it must be user, assistant or system")
+            wrong(f"messages.{at}.role", f"is {said!r:.40}; it must be user, assistant or system")
         if said != role:
             if role:
                 yield role, turn
@@ -125,18 +125,18 @@ def _add(turn: _Turn, role: str, content: Any, where: str) -> None:
 def _add_call(turn: _Turn, block: Mapping[str, Any], path: str) -> None:
     call_id = _string(block, "id", path)
     if not NAME.fullmatch(_string(block, "name", path)):
-        _wrong(f"{path}.name", "must be 1 to 128 letters, digits, _ and -")
+        wrong(f"{path}.name", "must be 1 to 128 letters, digits, _ and -")
     if not isinstance(block.get("input"), dict):
-        _wrong(f"{path}.input", "must be an object")
+        wrong(f"{path}.input", "must be an object")
     if call_id in turn.calls:
-        _wrong(f"{path}.id", f"is {call_id!r:.80}, as that of an earlier tool_use of this turn")
+        wrong(f"{path}.id", f"is {call_id!r:.80}, as that of an earlier tool_use of this turn")
     turn.calls[call_id] = block
 
 
 def _add_result(turn: _Turn, block: Mapping[str, Any], path: str) -> None:
     call_id = _string(block, "tool_use_id", path)
     if call_id in turn.results:
-        _wrong(f"{path}.tool_use_id", f"is {call_id!r:.80}, which has a tool_result already")
+        wrong(f"{path}.tool_use_id", f"is {call_id!r:.80}, which has a tool_result already")
     content = block.get("content")
     text = "" if content is None else "\n".join(_texts(content, f"{path}.content"))
     # Templates know no failed calls, so the model is told in words.
@@ -158,29 +158,25 @@ def _texts(content: Any, where: str) -> list[str]:
 
 def _listed(content: Any, where: str) -> list[Any]:
     if not isinstance(content, list):
-        _wrong(where, "must be a string or a list of content blocks")
+        wrong(where, "must be a string or a list of content blocks")
     return content
 
 
 def _kind(block: Any, path: str) -> str:
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(kind, str):
-        _wrong(path, "must be an object with a 'type'")
+        wrong(path, "must be an object with a 'type'")
     return kind
 
 
 def _string(block: Mapping[str, Any], key: str, path: str) -> str:
     value = block.get(key)
     if not isinstance(value, str):
-        _wrong(f"{path}.{key}", "must be a string")
+        wrong(f"{path}.{key}", "must be a string")
     return value
 
 
 def _refuse(kind: str, role: str, path: str) -> NoReturn:
     if kind in ("thinking", "redacted_thinking", "tool_use", "tool_result"):
-        _wrong(f"{path}.type", f"is {kind!r}, which has no place in {f'a message of the {role}' if role else 'a text'}")
-    _wrong(f"{path}.type", f"is {kind[:40]!r}, which is not supported; this server takes text, no images or files")
-
-
-def _wrong(where: str, what: str) -> NoReturn:
-    raise RequestError(f"{where}: {what}.", param=where, code="invalid_value")
+        wrong(f"{path}.type", f"is {kind!r}, which has no place in {f'a message of the {role}' if role else 'a text'}")
+    wrong(f"{path}.type", f"is {kind[:40]!r}, which is not supported; this server takes text, no images or files")

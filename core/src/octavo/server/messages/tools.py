@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-from octavo.errors import RequestError
+from octavo.server.messages.refusals import wrong
 from octavo.text.parts import Tool
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -20,7 +20,7 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Tool]:
     for at, tool in enumerate(tools or ()):
         found = _tool(tool, f"tools.{at}")
         if found.name in known:
-            _wrong(f"tools.{at}.name", f"is {found.name!r}, the name of an earlier tool")
+            wrong(f"tools.{at}.name", f"is {found.name!r}, the name of an earlier tool")
         known[found.name] = found
     return list(known.values())
 
@@ -33,37 +33,33 @@ def read_choice(
         return "auto", True
     kind, single = choice.get("type"), choice.get("disable_parallel_tool_use")
     if not isinstance(single, bool | None):
-        _wrong("tool_choice.disable_parallel_tool_use", "must be a boolean")
+        wrong("tool_choice.disable_parallel_tool_use", "must be a boolean")
     if kind in ("any", "tool") and not tools:
-        _wrong("tool_choice.type", f"is {kind!r}, which needs 'tools'")
+        wrong("tool_choice.type", f"is {kind!r}, which needs 'tools'")
     if isinstance(kind, str) and kind in _WORDS:
         return _WORDS[kind], not single
     if kind != "tool":
-        _wrong("tool_choice.type", f"is {kind!r:.40}; it must be auto, any, tool or none")
+        wrong("tool_choice.type", f"is {kind!r:.40}; it must be auto, any, tool or none")
     name = choice.get("name")
     named = next((tool for tool in tools if tool.name == name), None)
     if named is None:
-        _wrong("tool_choice.name", f"is {name!r:.80}, which is none of 'tools'")
+        wrong("tool_choice.name", f"is {name!r:.80}, which is none of 'tools'")
     return named, not single
 
 
 def _tool(tool: Mapping[str, Any], where: str) -> Tool:
     kind = tool.get("type")
     if kind not in (None, "custom"):
-        _wrong(f"{where}.type", f"is {kind!r:.60}; this server knows tools that have an input_schema (custom) only")
+        wrong(f"{where}.type", f"is {kind!r:.60}; this server knows tools that have an input_schema (custom) only")
     name = tool.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        _wrong(f"{where}.name", "must be a string of 1 to 128 letters, digits, _ and -")
+        wrong(f"{where}.name", "must be a string of 1 to 128 letters, digits, _ and -")
     description, strict = tool.get("description"), tool.get("strict")
     if not isinstance(description, str | None):
-        _wrong(f"{where}.description", "must be a string")
+        wrong(f"{where}.description", "must be a string")
     if not isinstance(strict, bool | None):
-        _wrong(f"{where}.strict", "must be a boolean")
+        wrong(f"{where}.strict", "must be a boolean")
     schema = tool.get("input_schema")
     if not isinstance(schema, dict):
-        _wrong(f"{where}.input_schema", "must be an object, a JSON Schema")
+        wrong(f"{where}.input_schema", "must be an object, a JSON Schema")
     return Tool(name, description or "", schema, bool(strict))
-
-
-def _wrong(where: str, what: str) -> NoReturn:
-    raise RequestError(f"{where}: {what}.", param=where, code="invalid_value")

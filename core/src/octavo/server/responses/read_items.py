@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 import msgspec
 
 from octavo.errors import RequestError
+from octavo.server.refusals import wrong
 from octavo.server.responses.items import (
     FunctionCall,
     FunctionCallOutput,
@@ -45,13 +46,13 @@ def read_items(value: Any, where: str = "input") -> list[Given]:
     if isinstance(value, str):
         return [Message(id=new_id("msg"), role="user", content=[InputText(value)])]
     if not isinstance(value, list):
-        _wrong(where, "must be a string or an array of items", "invalid_type")
+        wrong(where, "must be a string or an array of items", "invalid_type")
     return [_item(item, f"{where}[{i}]") for i, item in enumerate(value)]
 
 
 def _item(item: Any, where: str) -> Given:
     if not isinstance(item, dict):
-        _wrong(where, "must be an object", "invalid_type")
+        wrong(where, "must be an object", "invalid_type")
     kind = item.get("type")
     if kind is None:
         kind = "message" if "role" in item else "item_reference" if set(item) - {"type"} == {"id"} else None
@@ -61,7 +62,7 @@ def _item(item: Any, where: str) -> Given:
         return Reference(_id(item, where, None), where)
     read = _KINDS.get(kind) if isinstance(kind, str) else None
     if read is None:
-        _wrong(
+        wrong(
             f"{where}.type",
             f"is {str(kind)[:40]!r}, which is not supported; this server takes {', '.join(_KINDS)} and item_reference",
             "unsupported_item_type",
@@ -74,7 +75,7 @@ def _message(item: Mapping[str, Any], where: str) -> Message:
     if role is None:
         _missing(f"{where}.role")
     if role not in _ROLES:
-        _wrong(f"{where}.role", f"is {str(role)[:40]!r}; it must be one of {', '.join(_ROLES)}")
+        wrong(f"{where}.role", f"is {str(role)[:40]!r}; it must be one of {', '.join(_ROLES)}")
     content, at = item.get("content"), f"{where}.content"
     parts: list[InputText | OutputText | Refusal]
     if content is None:
@@ -101,7 +102,7 @@ def _call(item: Mapping[str, Any], where: str) -> FunctionCall:
     except (msgspec.DecodeError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        _wrong(f"{where}.arguments", "must be the text of a JSON object")
+        wrong(f"{where}.arguments", "must be the text of a JSON object")
     return call
 
 
@@ -122,11 +123,11 @@ def _reasoning(item: Mapping[str, Any], where: str) -> Reasoning:
     if sealed is not None:
         at = f"{where}.encrypted_content"
         if not isinstance(sealed, str):
-            _wrong(at, "must be a string", "invalid_type")
+            wrong(at, "must be a string", "invalid_type")
         try:
             unsealed(sealed)
         except ValueError as error:
-            _wrong(at, f"cannot be read: {error}")
+            wrong(at, f"cannot be read: {error}")
     return Reasoning(
         id=_id(item, where, "rs"),
         summary=_parts(item.get("summary") or [], f"{where}.summary", {"summary_text": ("text", SummaryText)}),
@@ -151,16 +152,16 @@ _ASSISTANT_PARTS: Mapping[str, _Part] = {"output_text": ("text", OutputText), "r
 def _parts(parts: Any, where: str, kinds: Mapping[str, _Part]) -> list[Any]:
     if not isinstance(parts, list):
         also = "a string or " if kinds in (_INPUT_PARTS, _ASSISTANT_PARTS) else ""
-        _wrong(where, f"must be {also}an array of parts", "invalid_type")
+        wrong(where, f"must be {also}an array of parts", "invalid_type")
     return [_part(part, f"{where}[{i}]", kinds) for i, part in enumerate(parts)]
 
 
 def _part(part: Any, where: str, kinds: Mapping[str, _Part]) -> Any:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
-        _wrong(where, "must be an object with a 'type'", "invalid_type")
+        wrong(where, "must be an object with a 'type'", "invalid_type")
     if kind not in kinds:
-        _wrong(
+        wrong(
             f"{where}.type",
             f"is {kind[:40]!r}, which is not supported here; this server takes text only: {', '.join(kinds)}",
             "unsupported_content_type",
@@ -168,7 +169,7 @@ def _part(part: Any, where: str, kinds: Mapping[str, _Part]) -> Any:
     key, make = kinds[kind]
     text = part.get(key)
     if not isinstance(text, str):
-        _wrong(f"{where}.{key}", "must be a string", "invalid_type")
+        wrong(f"{where}.{key}", "must be a string", "invalid_type")
     return make(text)
 
 
@@ -177,7 +178,7 @@ def _string(item: Mapping[str, Any], name: str, where: str) -> str:
     if value is None:
         _missing(f"{where}.{name}")
     if not isinstance(value, str):
-        _wrong(f"{where}.{name}", "must be a string", "invalid_type")
+        wrong(f"{where}.{name}", "must be a string", "invalid_type")
     return value
 
 
@@ -188,7 +189,7 @@ def _id(item: Mapping[str, Any], where: str, prefix: str | None) -> str:
         return new_id(prefix)
     given = _string(item, "id", where)
     if not _ID.fullmatch(given):
-        _wrong(f"{where}.id", "must be 1 to 160 letters, digits and . _ : -")
+        wrong(f"{where}.id", "must be 1 to 160 letters, digits and . _ : -")
     return given
 
 
@@ -197,7 +198,7 @@ def _status(item: Mapping[str, Any], where: str) -> Literal["in_progress", "comp
     if value is None:
         return "completed"
     if value not in _STATUSES:
-        _wrong(f"{where}.status", f"is {str(value)[:40]!r}; it must be one of {', '.join(_STATUSES)}")
+        wrong(f"{where}.status", f"is {str(value)[:40]!r}; it must be one of {', '.join(_STATUSES)}")
     status: Literal["in_progress", "completed", "incomplete"] = value
     return status
 
@@ -206,13 +207,9 @@ def _missing(where: str) -> NoReturn:
     raise RequestError(f"Missing required parameter: '{where}'.", param=where, code="missing_required_parameter")
 
 
-def _wrong(where: str, what: str, code: str = "invalid_value") -> NoReturn:
-    raise RequestError(f"'{where}' {what}.", param=where, code=code)
-
-
 def only_items(given: Sequence[Given]) -> list[Item]:
     """The items, where references make no sense."""
     for item in given:
         if isinstance(item, Reference):
-            _wrong(f"{item.where}.type", "may not be item_reference here; send the item itself")
+            wrong(f"{item.where}.type", "may not be item_reference here; send the item itself")
     return [item for item in given if not isinstance(item, Reference)]

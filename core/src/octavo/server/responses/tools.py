@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-from octavo.errors import RequestError
-from octavo.server.tools import NAME, NAMES
+from octavo.server.refusals import wrong
+from octavo.server.tools import described
 from octavo.text.parts import Tool
 
 _CHOICES = ("auto", "none", "required")
@@ -30,25 +30,25 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None, choice: Any) -> Toolbo
     names = [tool.name for tool in known]
     for i, name in enumerate(names):
         if name in names[:i]:
-            _wrong(f"tools[{i}].name", f"is {name!r}, which is the name of an earlier tool")
+            wrong(f"tools[{i}].name", f"is {name!r}, which is the name of an earlier tool")
     told = [_told(tool) for tool in known]
     if choice is None:
         choice = "auto"
     if isinstance(choice, str):
         if choice not in _CHOICES:
-            _wrong("tool_choice", f"is {choice[:40]!r}; it must be one of {', '.join(_CHOICES)}, or an object")
+            wrong("tool_choice", f"is {choice[:40]!r}; it must be one of {', '.join(_CHOICES)}, or an object")
         if choice == "required" and not known:
-            _wrong("tool_choice", "is 'required', which needs 'tools'")
+            wrong("tool_choice", "is 'required', which needs 'tools'")
         return Toolbox(known, "none" if choice == "none" else _word(choice), told, choice)
     if not isinstance(choice, dict):
-        _wrong("tool_choice", "must be a string or an object", "invalid_type")
+        wrong("tool_choice", "must be a string or an object", "invalid_type")
     kind = choice.get("type")
     if kind == "function":
         chosen = _named(known, choice.get("name"), "tool_choice.name")
         return Toolbox(known, chosen, told, {"type": "function", "name": chosen.name})
     if kind == "allowed_tools":
         return _allowed(known, told, choice)
-    return _wrong(
+    return wrong(
         "tool_choice.type",
         f"is {str(kind)[:40]!r}, which is not supported; this server takes function and allowed_tools",
         "unsupported_parameter",
@@ -63,14 +63,14 @@ def _allowed(known: list[Tool], told: list[dict[str, Any]], choice: Mapping[str,
     """All tools are told of, some may be called: the model is shown those."""
     mode, allowed = choice.get("mode"), choice.get("tools")
     if mode not in ("auto", "required"):
-        _wrong("tool_choice.mode", f"is {str(mode)[:40]!r}; it must be auto or required")
+        wrong("tool_choice.mode", f"is {str(mode)[:40]!r}; it must be auto or required")
     if not isinstance(allowed, list) or not allowed:
-        _wrong("tool_choice.tools", "must be an array of at least one tool", "invalid_type")
+        wrong("tool_choice.tools", "must be an array of at least one tool", "invalid_type")
     chosen = []
     for i, tool in enumerate(allowed):
         where = f"tool_choice.tools[{i}]"
         if not isinstance(tool, dict) or tool.get("type") != "function":
-            _wrong(f"{where}.type", "is not supported; this server takes function", "unsupported_parameter")
+            wrong(f"{where}.type", "is not supported; this server takes function", "unsupported_parameter")
         chosen.append(_named(known, tool.get("name"), f"{where}.name"))
     return Toolbox(chosen, _word(mode), told, dict(choice))
 
@@ -80,30 +80,23 @@ def _named(known: Sequence[Tool], name: Any, where: str) -> Tool:
         if tool.name == name:
             return tool
     names = ", ".join(tool.name for tool in known) or "none"
-    return _wrong(where, f"is {str(name)[:64]!r}, which is none of 'tools' ({names})")
+    return wrong(where, f"is {str(name)[:64]!r}, which is none of 'tools' ({names})")
 
 
 def _tool(tool: Mapping[str, Any], where: str) -> Tool:
     kind = tool.get("type")
     if kind != "function":
-        _wrong(
+        wrong(
             f"{where}.type",
             f"is {str(kind)[:40]!r}, which is not supported; this server takes function tools only",
             "unsupported_parameter",
         )
-    name = tool.get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        _wrong(f"{where}.name", f"must be a string of {NAMES}")
-    description, strict = tool.get("description"), tool.get("strict")
-    if not isinstance(description, str | None):
-        _wrong(f"{where}.description", "must be a string", "invalid_type")
-    if not isinstance(strict, bool | None):
-        _wrong(f"{where}.strict", "must be a boolean", "invalid_type")
+    name, description, strict = described(tool, where)
     parameters = tool.get("parameters")
     if not isinstance(parameters, dict | None):
-        _wrong(f"{where}.parameters", "must be an object", "invalid_type")
+        wrong(f"{where}.parameters", "must be an object", "invalid_type")
     schema = {} if parameters is None else {"parameters": parameters}
-    return Tool(name, description or "", strict=bool(strict), **schema)
+    return Tool(name, description, strict=strict, **schema)
 
 
 def _told(tool: Tool) -> dict[str, Any]:
@@ -114,7 +107,3 @@ def _told(tool: Tool) -> dict[str, Any]:
         "parameters": dict(tool.parameters),
         "strict": tool.strict,
     }
-
-
-def _wrong(where: str, what: str, code: str = "invalid_value") -> NoReturn:
-    raise RequestError(f"'{where}' {what}.", param=where, code=code)
