@@ -14,6 +14,7 @@ from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
 from octavo.engine.core import NO_TEXT, NO_VECTORS
 from octavo.engine.forms import Forms, NoForms
+from octavo.engine.inbox import Inbox
 from octavo.engine.outputs import RequestDelta, RequestState
 from octavo.engine.pooled import NOTHING_SAMPLED, TASKS, check_params, finished, folded
 from octavo.engine.prompts import Prompt, prompt_ids
@@ -66,7 +67,7 @@ class AsyncLLM:
         self._client = client
         self._forms = forms or NoForms()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._streams: dict[str, asyncio.Queue[_News]] = {}
+        self._streams: dict[str, Inbox[_News]] = {}
         self._numbers = itertools.count()
 
     @classmethod
@@ -156,7 +157,7 @@ class AsyncLLM:
             raise RequestError(NO_VECTORS)
         check_params(params, self._pooling)
         name = request_id or f"request-{next(self._numbers)}"
-        running: dict[str, asyncio.Queue[_News]] = {}
+        running: dict[str, Inbox[_News]] = {}
         vectors: list[Vector] = []
         try:
             for number, prompt in enumerate(prompts):
@@ -184,14 +185,14 @@ class AsyncLLM:
             return self._forms.prepare(params)
         return await asyncio.to_thread(self._forms.prepare, params)
 
-    def _open(self, request: EngineRequest) -> asyncio.Queue[_News]:
+    def _open(self, request: EngineRequest) -> Inbox[_News]:
         if request.id in self._streams:
             raise RequestError(f"request_id {request.id} is in use by a running request", param="request_id")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._client.start(self._receive)
         self._client.add(request)
-        events: asyncio.Queue[_News] = asyncio.Queue()
+        events: Inbox[_News] = Inbox()
         self._streams[request.id] = events
         return events
 
@@ -205,13 +206,13 @@ class AsyncLLM:
         for event in events.tokens:
             stream = self._streams.get(event.request_id)
             if stream is not None:
-                stream.put_nowait((event, events.left))
+                stream.put((event, events.left))
         for request_id, error in events.refused:
             if request_id in self._streams:
-                self._streams[request_id].put_nowait(error)
+                self._streams[request_id].put(error)
         if events.dead is not None:
             for stream in self._streams.values():
-                stream.put_nowait(EngineDead(events.dead))
+                stream.put(EngineDead(events.dead))
 
     async def metrics(self) -> SchedulerMetrics:
         """Requests, preemptions, prefix hits, blocks and wasted slots, between two steps. Raises EngineDead."""
@@ -228,4 +229,4 @@ class AsyncLLM:
         await asyncio.to_thread(self._client.close)
         self._forms.close()
         for stream in self._streams.values():
-            stream.put_nowait(EngineDead("the engine was closed"))
+            stream.put(EngineDead("the engine was closed"))

@@ -15,9 +15,9 @@ from octavo.scheduler import TokenEvent
 from octavo.text import Detokenizer, StopStrings, Tokenizer
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ChoiceDelta:
-    """What one of a request's n sequences gained.
+    """What one of a request's n sequences gained. A value: never changed after it was made.
 
     ``text`` may lag behind ``token_ids`` while a character is incomplete.
     """
@@ -31,9 +31,9 @@ class ChoiceDelta:
     error: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RequestDelta:
-    """One item of a request's stream. ``finished``: every choice has its finish_reason."""
+    """One item of a request's stream, a value too. ``finished``: every choice has its finish_reason."""
 
     request_id: str
     prompt_token_ids: tuple[int, ...]

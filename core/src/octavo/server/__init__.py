@@ -13,7 +13,7 @@
     page.py + page.html      a page to talk to the model   timing.py    what the server adds to a token
     openapi/      what all of it is, as a document         deadline.py    a request's time
     variables.py  request -> variables of the template     queries.py     query parameters
-    hosts.py                 the names it answers to
+    hosts.py                 the names it answers to       cores.py       where the event loop runs
     app.py        all of it in one FastAPI app             loop.py        one process that serves it
 
 The engine is seen only through the protocol in ``backend.py``, so every route is tested with a fake.

@@ -31,6 +31,9 @@ REQUEST_ID = "octavo.request_id"
 LIMITS = "octavo.limits"
 """Key of the server's `octavo.server.limits.Limits` in the ASGI scope."""
 
+SERVER_SEND = "octavo.server_send"
+"""Key of the server's own ``send`` in the ASGI scope, beneath what middleware has wrapped around it."""
+
 
 class ClientGone(Exception):
     """The client closed its connection; there is nobody left to answer."""

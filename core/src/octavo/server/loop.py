@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import uvicorn
@@ -19,6 +20,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from octavo.errors import ConfigError
+from octavo.server import cores
 from octavo.server.app import create_app
 from octavo.server.backend import Backend
 from octavo.server.limits import Limits
@@ -99,11 +101,14 @@ async def serve_async(
     """``serve`` on the running event loop, for callers that build the engine on it."""
     _allow_descriptors(settings.limits.connections)
     app = create_app(llm, settings)
+    asyncio.get_running_loop().set_default_executor(
+        ThreadPoolExecutor(thread_name_prefix="octavo-io", initializer=cores.roam)
+    )
     config = uvicorn_config(app, settings.limits, timeout_graceful_shutdown=settings.drain_seconds)
     server = _Server(config, ready=lambda: _announce(listener, say))
     try:
         await app.state.service.start()
-        with _signals(server, settings, say):
+        with _signals(server, settings, say), cores.settled():
             await server.serve(sockets=[listener])
     finally:
         listener.close()

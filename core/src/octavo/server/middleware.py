@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.server.deadline import in_time
-from octavo.server.errors import LIMITS, REQUEST_ID, failure_of
+from octavo.server.errors import LIMITS, REQUEST_ID, SERVER_SEND, failure_of
 from octavo.server.owner import OWNER
 from octavo.server.settings import ServerSettings
 
@@ -42,7 +42,7 @@ class RequestContext:
         given = headers.get("x-request-id", "")
         request_id = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
         limits = self._settings.limits
-        scope[REQUEST_ID], scope[LIMITS] = request_id, limits
+        scope[REQUEST_ID], scope[LIMITS], scope[SERVER_SEND] = request_id, limits, send
         started = time.perf_counter()
         status = 0
 

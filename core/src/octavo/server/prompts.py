@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
+from octavo.server.cores import roam
 from octavo.server.history import History
 from octavo.server.schema import CompletionRequest
 from octavo.text.fim import FillInMiddle, encode_inside
@@ -31,7 +32,7 @@ _REWRITTEN = ("refusal", "tool_calls", "function_call", "tool_call_id")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Kinds of content parts that are text, with the key that holds it."""
 
-_TEMPLATE_THREADS = ThreadPoolExecutor(8, thread_name_prefix="octavo-template")
+_TEMPLATE_THREADS = ThreadPoolExecutor(8, thread_name_prefix="octavo-template", initializer=roam)
 
 INLINE_CHARACTERS = 4096
 """A longer text is tokenised in a thread: at about a million characters a second the event loop would stall

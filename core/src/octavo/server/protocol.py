@@ -50,6 +50,9 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # What is written goes to the socket at once, not when all that the loop has to do is done: of 32 streams that
+        # get a token in one step, the first need not wait for the last.
+        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > self.limits.connections:
             self._refuse(503, _TOO_MANY_CONNECTIONS.format(self.limits.connections), "too_many_connections")
             return

@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from octavo.server.deadline import expired
-from octavo.server.errors import LIMITS, REQUEST_ID, ClientGone, Failure, failure_of
+from octavo.server.errors import LIMITS, REQUEST_ID, SERVER_SEND, ClientGone, Failure, failure_of
 from octavo.server.streams import while_connected
+from octavo.server.timing import sent
 
 _encode = msgspec.json.Encoder().encode
 
@@ -68,7 +69,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. Raises what the first events raise."""
-        out = _Sender(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        out = _Sender(send, scope.get(SERVER_SEND, send), start)
         request_id = str(scope[REQUEST_ID])
         try:
             with suppress(ClientGone):  # with the status sent, the exception handlers could only complain
@@ -87,6 +89,7 @@ class EventStream(Response):
             async with aclosing(self._events) as events:
                 async for data in events:
                     await out.send(data)
+                    sent()
             last = self._last
         except Exception as error:
             if not out.open:
@@ -99,10 +102,15 @@ class EventStream(Response):
 
 
 class _Sender:
-    """The ASGI side of one stream: headers before the first bytes, comments into its silences."""
+    """The ASGI side of one stream: headers before the first bytes, comments into its silences.
 
-    def __init__(self, send: Send, start: dict[str, Any]) -> None:
+    Headers go through ``send``, with all the middleware that looks at them. What follows goes ``straight`` to the
+    server: each layer would cost on every token.
+    """
+
+    def __init__(self, send: Send, straight: Send, start: dict[str, Any]) -> None:
         self._send = send
+        self._straight = straight
         self._start: dict[str, Any] | None = start
         self._sending = 0
         self._sent_at = asyncio.get_running_loop().time()
@@ -117,7 +125,7 @@ class _Sender:
                 self.open = True
                 await self._send(start)
             self.open = more
-            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            await self._straight({"type": "http.response.body", "body": data, "more_body": more})
         finally:
             self._sending -= 1
             self._sent_at = asyncio.get_running_loop().time()

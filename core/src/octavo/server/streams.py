@@ -43,8 +43,9 @@ class Job:
 async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], None]:
     """Items of every prompt with the prompt's number, as they come. Closing it aborts all of them."""
     if len(job.prompts) == 1:
-        async with aclosing(_run_one(backend, job, 0)) as stream:
+        async with aclosing(_generate(backend, job, 0)) as stream:
             async for item in stream:
+                _check(item)
                 took(item)
                 yield 0, item
         return
@@ -53,8 +54,9 @@ async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], 
 
     async def pump(number: int) -> None:
         try:
-            async with aclosing(_run_one(backend, job, number)) as stream:
+            async with aclosing(_generate(backend, job, number)) as stream:
                 async for item in stream:
+                    _check(item)
                     await items.put((number, item))
         except Exception as error:  # noqa: BLE001 - handed to the consumer, which raises it
             await items.put(error)
@@ -77,19 +79,20 @@ async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], 
         await _end(*pumps)
 
 
-async def _run_one(backend: Backend, job: Job, number: int) -> AsyncGenerator[Output, None]:
-    """One prompt's items. Raises RequestFailed for a sequence that ended without being finished."""
+def _generate(backend: Backend, job: Job, number: int) -> AsyncGenerator[Output, None]:
+    """One prompt's items."""
     # Clients may repeat their ids; the engine's must be unique.
     request_id = f"{job.response_id}-{next(_numbers)}"
-    generator = backend.generate(
+    return backend.generate(
         job.prompts[number], job.params, request_id=request_id, priority=job.priority, cache_salt=job.cache_salt
     )
-    async with aclosing(generator) as stream:
-        async for item in stream:
-            for choice in item.outputs:
-                if choice.finish_reason in ("error", "abort"):
-                    raise RequestFailed(f"choice {choice.index} of {request_id}: {choice.finish_reason}")
-            yield item
+
+
+def _check(item: Output) -> None:
+    """Raise RequestFailed for a sequence that ended without being finished."""
+    for choice in item.outputs:
+        if choice.finish_reason in ("error", "abort"):
+            raise RequestFailed(f"choice {choice.index}: {choice.finish_reason}")
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 from fastapi import APIRouter, Response
 from msgspec import Struct
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.server.backend import Output
 
@@ -53,10 +53,11 @@ class Timing:
         return TimingReport(_ENDS, list(self.counts))
 
 
-@dataclass
+@dataclass(slots=True)
 class _Waiting:
     """When the engine let go of what one response is about to send."""
 
+    timing: Timing
     since: float | None = None
 
 
@@ -75,8 +76,16 @@ def took(item: Output) -> None:
         waiting.since = item.left_engine
 
 
+def sent() -> None:
+    """The socket has an event of the response that this task works for."""
+    waiting = _waiting.get()
+    if waiting is not None and waiting.since is not None:
+        waiting.timing.add(time.monotonic() - waiting.since)
+        waiting.since = None
+
+
 class TimedStreams:
-    """Plain ASGI around the app: times what is written to event streams. Other responses are not a token's way."""
+    """Plain ASGI around the app: between `took` and `sent`, a request's time is added to ``timing``."""
 
     def __init__(self, app: ASGIApp, timing: Timing) -> None:
         self._app = app
@@ -84,29 +93,9 @@ class TimedStreams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI request."""
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        waiting = _Waiting()
-        add = self._timing.add
-        streaming = False
-
-        async def send_timed(message: Message) -> None:
-            nonlocal streaming
-            await send(message)
-            if streaming:
-                if waiting.since is not None and message.get("body"):
-                    add(time.monotonic() - waiting.since)
-                    waiting.since = None
-            elif message["type"] == "http.response.start":
-                streaming = any(
-                    name == b"content-type" and value.startswith(b"text/event-stream")
-                    for name, value in message["headers"]
-                )
-
-        token = _waiting.set(waiting)
+        token = _waiting.set(_Waiting(self._timing))
         try:
-            await self._app(scope, receive, send_timed)
+            await self._app(scope, receive, send)
         finally:
             _waiting.reset(token)
 
