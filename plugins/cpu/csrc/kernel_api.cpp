@@ -152,6 +152,10 @@ void octavo_kernel_argmax(const void* set, const float* values, int64_t count, i
 
 void octavo_kernel_maxima(const void* set, const float* logits, int64_t count, float* out) { set_of(set).maxima(logits, int(count), out); }
 
+void octavo_kernel_mask(const void* set, const float* logits, int64_t count, const uint32_t* words, float* out) {
+    set_of(set).mask(logits, int(count), words, out);
+}
+
 void octavo_kernel_weigh(const void* set, const float* logits, int64_t count, double peak, double rate, double spread, double* weights,
                          double* sum) {
     *sum = set_of(set).weigh(logits, int(count), {peak, rate, spread}, weights);

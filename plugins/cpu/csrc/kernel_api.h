@@ -59,6 +59,9 @@ void octavo_kernel_argmax(const void* set, const float* values, int64_t count, i
 // out has one element for each 64 of `count` logits.
 void octavo_kernel_maxima(const void* set, const float* logits, int64_t count, float* out);
 
+// `out` [count]: logits, -inf where their bit of `words` [ceil(count / 32)] is 0.
+void octavo_kernel_mask(const void* set, const float* logits, int64_t count, const uint32_t* words, float* out);
+
 // weights [count], and their sum.
 void octavo_kernel_weigh(const void* set, const float* logits, int64_t count, double peak, double rate, double spread, double* weights,
                          double* sum);

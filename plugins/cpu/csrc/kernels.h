@@ -96,6 +96,8 @@ struct Kernels {
     void (*maxima)(const float* logits, int count, float* out);
     // Weights of logits that are neither NaN nor above the peak; returns their sum. The same bits in every set.
     double (*weigh)(const float* logits, int count, const Weighing& how, double* weights);
+    // out = logits, with -inf for token t unless bit t % 32, from the least, of words[t / 32] is 1.
+    void (*mask)(const float* logits, int count, const uint32_t* words, float* out);
 };
 
 // Floats of scratch that `attention` needs: scores, weights, queries and sums, and room for the keys of 32 positions and the values of a span

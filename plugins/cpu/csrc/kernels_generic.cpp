@@ -274,7 +274,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     }
 }
 
-constexpr Kernels kTable = {"generic", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits};
+constexpr Kernels kTable = {"generic", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits, mask_logits};
 
 }  // namespace
 

@@ -57,17 +57,6 @@ double add_up(size_t count, F&& value) {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// Logits with -inf where the mask has a 0. Most words of a mask are all zeros or all ones.
-void mask_out(const float* logits, int vocab, const uint32_t* words, float* out) {
-    for (int first = 0; first < vocab; first += 32) {
-        const int size = std::min(32, vocab - first);
-        const uint32_t word = words[first / 32];
-        if (word == 0) std::fill_n(out + first, size, kNothing);
-        else if (word == ~uint32_t(0)) std::memcpy(out + first, logits + first, size_t(size) * sizeof(float));
-        else for (int i = 0; i < size; ++i) out[first + i] = word >> i & 1 ? logits[first + i] : kNothing;
-    }
-}
-
 bool within(const int32_t* values, size_t count, int size) {  // no early end: the compiler makes vectors of it
     uint32_t outside = 0;
     for (size_t i = 0; i < count; ++i) outside |= uint32_t(uint32_t(values[i]) >= uint32_t(size));
@@ -240,7 +229,7 @@ void Sampler::draw(int d, const float* raw, int vocab, const SamplingBatch& batc
 void Sampler::shape(int d, const float* raw, int vocab, const SamplingBatch& batch, Scratch& scratch) const {
     float* const shaped = scratch.shaped.data();
     int32_t* const counts = scratch.counts.data();  // 0 before and after
-    if (masks_[size_t(d)]) mask_out(raw, vocab, masks_[size_t(d)], shaped);
+    if (masks_[size_t(d)]) kernels_->mask(raw, vocab, masks_[size_t(d)], shaped);
     else std::memcpy(shaped, raw, size_t(vocab) * sizeof(float));
     for (int n = bias_starts_[size_t(d)]; n < bias_starts_[size_t(d) + 1]; ++n) {
         const int bias = bias_order_[size_t(n)];

@@ -1,4 +1,4 @@
-// Two loops over logits, which every set of kernels compiles for its own instruction set, in vectors as the compiler's own extension has
+// Three loops over logits, which every set of kernels compiles for its own instruction set, in vectors as the compiler's own extension has
 // them. No fused operation and no sum that is rounded: all sets give the same bits, and those of octavo.runner.weights.
 //
 // All static and without a template of the library's, as in numbers.h and for the same reason.
@@ -90,6 +90,25 @@ static void logit_maxima(const float* logits, int count, float* out) {
             any |= nan[lane];
         }
         out[first / kStretch] = any ? NAN : best;
+    }
+}
+
+static void mask_logits(const float* logits, int count, const uint32_t* words, float* out) {
+    constexpr int kLanes = kVectorBytes / 4;
+    typedef float Floats __attribute__((vector_size(kVectorBytes)));
+    typedef uint32_t Bits __attribute__((vector_size(kVectorBytes)));
+    Bits own = {};  // a lane's bit
+    for (int lane = 0; lane < kLanes; ++lane) own[lane] = uint32_t(1) << lane;
+    for (int i = 0; i < count; i += kLanes) {
+        const bool whole = count - i >= kLanes;
+        const size_t bytes = whole ? sizeof(Floats) : size_t(count - i) * sizeof(float);
+        const Bits word = Bits{} + (words[i / 32] >> i % 32);
+        Floats x = {};
+        if (whole) std::memcpy(&x, logits + i, sizeof x);
+        else std::memcpy(&x, logits + i, bytes);
+        x = (word & own) != 0 ? x : Floats{} - INFINITY;
+        if (whole) std::memcpy(out + i, &x, sizeof x);
+        else std::memcpy(out + i, &x, bytes);
     }
 }
 

@@ -15,10 +15,12 @@ from octavo.text.tokenizer import Tokenizer
 _SLICES = (
     r"[\x20\x0A\x0D\x09]+",
     *(rf'[^"\\\x00-\x1F\x7F]{{1,{most}}}' for most in (4, 8, 12, 20, 30)),
+    r"[a-zA-Z0-9]+",
     r'[^"\\\x00-\x1F\x7F]+',
 )
-"""Sets of tokens that a mask takes as a whole where its form lets them all come: spaces, and what a JSON string may
-have, by length. Of lengths there are more than in llguidance's own, for strings with a maximal one."""
+"""Sets of tokens that a mask takes as a whole where its form lets them all come: spaces, what a JSON string may have, by
+length, and letters and digits, which mail addresses, host names and most patterns let come. Of lengths there are more
+than in llguidance's own, for strings with a maximal one."""
 _MARK = "\x02"
 """Stands before a text that some tokenizers would give a space at its beginning."""
 

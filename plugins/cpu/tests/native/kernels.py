@@ -249,6 +249,14 @@ class KernelSet:
         assert out[-1] == _BORDER
         return out[:-1]
 
+    def mask(self, logits: F32, words: npt.NDArray[np.uint32]) -> F32:
+        """The logits with -inf where their bit is 0."""
+        out = np.full(logits.size + 1, _BORDER, np.float32)
+        with _unchanged(logits, words):
+            self._run("mask", logits, logits.size, words, out)
+        assert out[-1] == _BORDER
+        return out[:-1]
+
     def weigh(self, logits: F32, peak: float, rate: float, spread: float) -> tuple[npt.NDArray[np.float64], float]:
         """Weights, and their sum."""
         out, total = np.full(logits.size + 1, np.nan), np.full(1, np.nan)

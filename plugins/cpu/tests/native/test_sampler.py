@@ -16,6 +16,7 @@ from runner.draws import Draw, make_batch
 
 from octavo.platform import Samples, SamplingBatch
 from octavo.runner import HostSampler
+from octavo.runner.masks import pack
 from octavo.runner.weights import LOG2E, spread, weigh
 
 INF = math.inf
@@ -75,6 +76,16 @@ def test_maxima_see_every_position(kernels: KernelSet, count: int) -> None:
             logits[at] = special
             found = kernels.maxima(logits)
             assert np.array_equal(found, [logits[i : i + 64].max() for i in range(0, count, 64)], equal_nan=True)
+
+
+@pytest.mark.parametrize("count", [1, 5, 16, 31, 32, 33, 47, 64, 95, 130])
+def test_a_mask_leaves_the_logits_whose_bits_are_ones(kernels: KernelSet, count: int) -> None:
+    rng = np.random.default_rng(count)
+    logits = rng.standard_normal(count).astype(np.float32)
+    logits[rng.integers(count)] = math.nan
+    for allowed in (*np.eye(count, dtype=bool), np.zeros(count, bool), np.ones(count, bool), rng.random(count) < 0.5):
+        words = pack(np.flatnonzero(allowed).tolist(), count)
+        assert np.array_equal(kernels.mask(logits, words), np.where(allowed, logits, -INF), equal_nan=True)
 
 
 # -- the sampler ------------------------------------------------------------------------------------

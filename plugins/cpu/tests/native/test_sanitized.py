@@ -142,6 +142,7 @@ def test_sampling_stays_inside_its_arrays(pair: tuple[KernelSet, KernelSet]) -> 
             logits = (rng.standard_normal((4, vocab)) * [[0], [1], [5], [50]]).astype(np.float32)
             logits[1, vocab // 2], logits[3, vocab // 3] = -np.inf, 3e38
             yield kernels.maxima(logits[2].copy())
+            yield kernels.mask(logits[2].copy(), rng.integers(0, 2**32, -(-vocab // 32), np.uint32))
             yield kernels.weigh(logits[2].copy(), float(logits[2].max()), 2.0, 1024.0)[0]
             draws = [replace(shape, row=row, seed=row, vocab=vocab) for shape in shapes for row in range(4)]
             yield from vars(kernels.sample(logits, make_batch(draws), threads=3)).values()
