@@ -18,9 +18,9 @@ _SLICES = (
     r"[a-zA-Z0-9]+",
     r'[^"\\\x00-\x1F\x7F]+',
 )
-"""Sets of tokens that a mask takes as a whole where its form lets them all come: spaces, what a JSON string may have, by
-length, and letters and digits, which mail addresses, host names and most patterns let come. Of lengths there are more
-than in llguidance's own, for strings with a maximal one."""
+"""Sets of tokens that a mask takes as a whole where its form lets them all come: spaces, what a JSON string may have,
+by length, and letters and digits, which mail addresses, host names and most patterns let come. Of lengths there are
+more than in llguidance's own, for strings with a maximal one."""
 _MARK = "\x02"
 """Stands before a text that some tokenizers would give a space at its beginning."""
 
