@@ -68,7 +68,8 @@ static inline float scale_at(const uint8_t* scales, int index) {
     return from_bf16(scale);
 }
 
-// Parts of 16 positions, as bf16: where they lie in the pool, or expanded into `scratch`, which holds the keys of two and the values of a span.
+// Parts of 16 positions, as bf16: where they lie in the pool, or expanded, into what the unit shares with others or else into `scratch`, which
+// holds the keys of two and the values of a span.
 struct Parts {
     Parts(const AttentionUnit& unit_, uint16_t* scratch_)
         : key_bytes(key_part_bytes(unit_.format, unit_.head_dim)), value_bytes(value_part_bytes(unit_.format, unit_.head_dim)), unit(unit_),
@@ -81,11 +82,15 @@ struct Parts {
 
     template <typename Expand>
     const uint16_t* keys(int position, int slot, Expand expand) const {
-        return as_bf16(keys_at(position), slot, expand);
+        if (unit.format == KVFormat::Bf16) return reinterpret_cast<const uint16_t*>(keys_at(position));
+        if (unit.expanded) return shared(unit.expanded->keys, unit.expanded->has_keys, position, keys_at(position), expand);
+        return expanded(keys_at(position), slot, expand);
     }
     template <typename Expand>
     const uint16_t* values(int position, int slot, Expand expand) const {
-        return as_bf16(values_at(position), 2 + slot, expand);
+        if (unit.format == KVFormat::Bf16) return reinterpret_cast<const uint16_t*>(values_at(position));
+        if (unit.expanded) return shared(unit.expanded->values, unit.expanded->has_values, position, values_at(position), expand);
+        return expanded(values_at(position), 2 + slot, expand);
     }
 
     const size_t key_bytes, value_bytes;
@@ -96,10 +101,17 @@ private:
         return unit.block_stride * unit.table[position >> block_bits] + int64_t(part) * int64_t(part_bytes);
     }
     template <typename Expand>
-    const uint16_t* as_bf16(const uint8_t* part, int slot, Expand expand) const {
-        if (unit.format == KVFormat::Bf16) return reinterpret_cast<const uint16_t*>(part);
+    const uint16_t* expanded(const uint8_t* part, int slot, Expand expand) const {
         uint16_t* const out = scratch + size_t(slot) * size_t(unit.head_dim) * kPart;
         expand(part, unit.head_dim, out);
+        return out;
+    }
+    template <typename Expand>
+    const uint16_t* shared(uint16_t* all, uint64_t& has, int position, const uint8_t* part, Expand expand) const {
+        const int index = (position - unit.begin) / kPart;
+        uint16_t* const out = all + size_t(index) * size_t(unit.head_dim) * kPart;
+        if (!(has >> index & 1)) expand(part, unit.head_dim, out);
+        has |= uint64_t(1) << index;
         return out;
     }
 

@@ -152,6 +152,10 @@ void octavo_kernel_argmax(const void* set, const float* values, int64_t count, i
 
 void octavo_kernel_maxima(const void* set, const float* logits, int64_t count, float* out) { set_of(set).maxima(logits, int(count), out); }
 
+void octavo_kernel_kv_codes(const void* set, const float* values, int64_t dim, int64_t group, int8_t* codes, uint16_t* scales) {
+    set_of(set).kv_codes(values, int(dim), int(group), codes, scales);
+}
+
 void octavo_kernel_mask(const void* set, const float* logits, int64_t count, const uint32_t* words, float* out) {
     set_of(set).mask(logits, int(count), words, out);
 }

@@ -54,6 +54,9 @@ void octavo_kernel_rope(const void* set, float* x, int64_t heads, int64_t head_d
 // value, index and nan hold the best so far, and take the new one.
 void octavo_kernel_argmax(const void* set, const float* values, int64_t count, int64_t base, float* value, int32_t* index, uint8_t* nan);
 
+// `codes` [dim] and `scales` [dim / group], as bf16, of a key or value.
+void octavo_kernel_kv_codes(const void* set, const float* values, int64_t dim, int64_t group, int8_t* codes, uint16_t* scales);
+
 // -- sampling ------------------------------------------------------------------------------------------------------------------
 
 // out has one element for each 64 of `count` logits.

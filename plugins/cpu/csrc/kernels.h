@@ -25,6 +25,15 @@ constexpr int kContextChunk = 1024;
 // What a chunk leaves of each query: head_dim weighted sums, the largest score (times log2 e) and the sum of weights.
 constexpr int partial_stride(int head_dim) { return head_dim + 16; }
 
+// A head's keys and values of one chunk as bf16, each part of them made of int8 when it is first asked for: the queries of a prompt, unit after
+// unit, then read them. Only for one chunk, head and row, and until a position of it is written again.
+struct Expanded {
+    uint16_t* keys;                  // [kContextChunk][head_dim], in parts
+    uint16_t* values;
+    uint64_t has_keys, has_values;   // a bit for each part that is there
+};
+static_assert(kContextChunk / kPart == 64);
+
 struct AttentionUnit {
     const float* queries[kVectors];  // each [head_dim]
     float* outputs[kVectors];        // each [head_dim]; may be the query's own memory
@@ -44,6 +53,7 @@ struct AttentionUnit {
     const uint8_t* keys;             // this head's part of block 0; see kv_format.h
     const uint8_t* values;
     int64_t block_stride;            // bytes between blocks, in keys and in values
+    Expanded* expanded;              // of the chunk that begins at `begin`; null: what is expanded is for this unit alone
 };
 
 enum class Gate : int { Silu, GeluTanh, Gelu, Relu };
@@ -98,6 +108,8 @@ struct Kernels {
     double (*weigh)(const float* logits, int count, const Weighing& how, double* weights);
     // out = logits, with -inf for token t unless bit t % 32, from the least, of words[t / 32] is 1.
     void (*mask)(const float* logits, int count, const uint32_t* words, float* out);
+    // Codes of a head's key (groups of kKeyGroup) or value (kValueGroup), and a bf16 scale for each group. The same bits in every set.
+    void (*kv_codes)(const float* values, int dim, int group, int8_t* codes, uint16_t* scales);
 };
 
 // Floats of scratch that `attention` needs: scores, weights, queries and sums, and room for the keys of 32 positions and the values of a span

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "numbers.h"
+#include "kv_codes.h"
 #include "weigh.h"
 
 namespace octavo {
@@ -725,7 +726,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {kVnni ? "avx_vnni" : "avx2", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attend<Eights>, argmax, logit_maxima, weigh_logits, mask_logits};
+constexpr Kernels kTable = {kVnni ? "avx_vnni" : "avx2", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attend<Eights>, argmax, logit_maxima, weigh_logits, mask_logits, kv_codes};
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kv_codes.h"
 #include "weigh.h"
 
 namespace octavo {
@@ -776,7 +777,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {"avx512", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits, mask_logits};
+constexpr Kernels kTable = {"avx512", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits, mask_logits, kv_codes};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "attention.h"
 #include "kernels.h"
 #include "numbers.h"
+#include "kv_codes.h"
 #include "weigh.h"
 
 namespace octavo {
@@ -274,7 +275,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     }
 }
 
-constexpr Kernels kTable = {"generic", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits, mask_logits};
+constexpr Kernels kTable = {"generic", matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attention, argmax, logit_maxima, weigh_logits, mask_logits, kv_codes};
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "numbers.h"
+#include "kv_codes.h"
 #include "weigh.h"
 
 namespace octavo {
@@ -675,7 +676,7 @@ void argmax(const float* values, int count, int base, Best& best) {
     if (i < count) generic_kernels()->argmax(values + i, count - i, base + i, best);
 }
 
-constexpr Kernels kTable = {kName, matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attend<Fours>, argmax, logit_maxima, weigh_logits, mask_logits};
+constexpr Kernels kTable = {kName, matmul, matmul_float, quantise, to_bf16_row, rms_norm, gated, rope, attend<Fours>, argmax, logit_maxima, weigh_logits, mask_logits, kv_codes};
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -39,20 +38,6 @@ KVStore::KVStore(KVFormat format_, int slots_, int blocks_, int block_size_, int
 
 namespace {
 
-// The scale of `count` numbers that lie together, and their codes. It is a bf16 number, rounded up so that no code exceeds 127.
-uint16_t quantise_few(const float* values, int count, int8_t* codes) {
-    float largest = 0.0f;
-    bool finite = true;
-    for (int i = 0; i < count; ++i) {
-        largest = std::max(largest, std::fabs(values[i]));
-        finite = finite && std::isfinite(values[i]);
-    }
-    const uint16_t scale = !finite ? 0x7fc0 : largest < kQuantiseFloor ? 0 : uint16_t((float_to_bits(largest / 127.0f) + 0xffff) >> 16);
-    const float inverse = scale == 0 || !finite ? 0.0f : 1.0f / from_bf16(scale);
-    for (int i = 0; i < count; ++i) codes[i] = finite ? int8_t(std::lrintf(values[i] * inverse)) : 1;
-    return scale;
-}
-
 // Where dimension d of a key, or of a value, lies in its part, in elements.
 size_t key_at(size_t offset, size_t d) { return d / 2 * 2 * kPart + offset * 2 + d % 2; }
 size_t value_at(size_t offset, size_t d, size_t dim) { return offset / 2 * 2 * dim + d * 2 + offset % 2; }
@@ -72,16 +57,15 @@ void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* k
             for (size_t d = 0; d < dim; ++d) wide_v[value_at(offset, d, dim)] = scratch[d];
             continue;
         }
-        int8_t codes[kValueGroup];
+        int8_t* const codes = reinterpret_cast<int8_t*>(scratch);
+        uint16_t* const scales = scratch + dim / 2;
         uint16_t *const k_scales = reinterpret_cast<uint16_t*>(k + dim * kPart), *const v_scales = reinterpret_cast<uint16_t*>(v + dim * kPart);
-        for (size_t d = 0; d < dim; d += kKeyGroup) {
-            k_scales[d / kKeyGroup * kPart + offset] = quantise_few(key + d, kKeyGroup, codes);
-            for (size_t i = 0; i < kKeyGroup; i += 2) std::memcpy(k + key_at(offset, d + i), codes + i, 2);
-        }
-        for (size_t d = 0; d < dim; d += kValueGroup) {
-            v_scales[d / kValueGroup * kPart + offset] = quantise_few(value + d, kValueGroup, codes);
-            for (size_t i = 0; i < kValueGroup; ++i) v[value_at(offset, d + i, dim)] = uint8_t(codes[i]);
-        }
+        kernels.kv_codes(key, head_dim, kKeyGroup, codes, scales);
+        for (size_t d = 0; d < dim; d += 2) std::memcpy(k + key_at(offset, d), codes + d, 2);
+        for (size_t g = 0; g < dim / kKeyGroup; ++g) k_scales[g * kPart + offset] = scales[g];
+        kernels.kv_codes(value, head_dim, kValueGroup, codes, scales);
+        for (size_t d = 0; d < dim; ++d) v[value_at(offset, d, dim)] = uint8_t(codes[d]);
+        for (size_t g = 0; g < dim / kValueGroup; ++g) v_scales[g * kPart + offset] = scales[g];
     }
 }
 

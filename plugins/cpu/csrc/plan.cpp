@@ -109,6 +109,7 @@ void Model::run(const StepArrays& arrays, KVStore& kv, const Results& to) {
 void Model::run_piece(const StepArrays& arrays, KVStore& kv, const Results& to) {
     reserve(std::max({arrays.tokens_count, arrays.samples, whole_rows_ ? arrays.rows : 0}));
     reserve_partials(arrays);
+    reserve_shared(arrays, kv);
     for (size_t i = 0; i < steps.size(); ++i) taken_[i].store(0, std::memory_order_relaxed);
     pool_->run([&](int worker) { work(worker, arrays, kv, to); });
 }
@@ -472,14 +473,19 @@ void Model::attention(const Step& step, int worker, const StepArrays& arrays, KV
         const RowUnits row = row_units(step, arrays, r);
         for (; unit_index < seen + row.units; unit_index = next.fetch_add(1, std::memory_order_relaxed)) {
             const int local = unit_index - seen;
-            const int slice = local % row.slices, head = local / row.slices % step.kv_heads, rest = local / row.slices / step.kv_heads;
-            const int group = row.chunks > 1 ? 0 : row.groups - 1 - rest;
-            AttentionUnit unit = attention_unit(step, arrays, kv, r, head, slice, group * row.queries, row.queries);
-            if (row.chunks == 1) {
+            const int slice = local % row.slices, part = local / row.slices;
+            if (row.chunks == 1) {  // one head's units after another's, the long ones first
+                const int head = part / row.groups, group = row.groups - 1 - part % row.groups;
+                AttentionUnit unit = attention_unit(step, arrays, kv, r, head, slice, group * row.queries, row.queries);
+                const auto [first, last] = chunks_of(unit);
+                if (row.groups > 1 && first == last && kv.format == KVFormat::Int8)
+                    unit.expanded = shared_by(step, r, head, first * kContextChunk, worker);
                 attend_in_chunks(unit, worker);
                 continue;
             }
-            unit.begin = (row.first_chunk + rest) * kContextChunk;
+            const int head = part % step.kv_heads, chunk = part / step.kv_heads;
+            AttentionUnit unit = attention_unit(step, arrays, kv, r, head, slice, 0, row.queries);
+            unit.begin = (row.first_chunk + chunk) * kContextChunk;
             unit.end = unit.begin + kContextChunk;
             unit.partial = partials_.data() + (partials + size_t(local)) * partial_size;
             kernels_->attention(unit, scratch_[size_t(worker)].data());
@@ -509,6 +515,30 @@ void Model::attention(const Step& step, int worker, const StepArrays& arrays, KV
             }
         }
         partials += size_t(row.units);
+    }
+}
+
+Expanded* Model::shared_by(const Step& step, int row, int head, int begin, int worker) {
+    Shared& own = shared_[size_t(worker)];
+    if (own.step != &step || own.row != row || own.head != head || own.begin != begin) {
+        own.step = &step;
+        own.row = row;
+        own.head = head;
+        own.begin = begin;
+        own.parts.has_keys = own.parts.has_values = 0;
+    }
+    return &own.parts;
+}
+
+// Room for what the units of a row share, empty at the beginning of every piece: since the last one positions were written.
+void Model::reserve_shared(const StepArrays& arrays, const KVStore& kv) {
+    for (Shared& own : shared_) own.step = nullptr;
+    if (kv.format != KVFormat::Int8 || arrays.tokens_count == arrays.rows) return;
+    shared_.resize(size_t(pool_->threads()));
+    const size_t elements = size_t(kContextChunk) * size_t(kv.head_dim);
+    for (Shared& own : shared_) {
+        if (own.memory.size() < 2 * elements) own.memory.resize(2 * elements);
+        own.parts = {own.memory.data(), own.memory.data() + elements, 0, 0};
     }
 }
 

@@ -148,6 +148,15 @@ private:
     void attention(const Step& step, int worker, const StepArrays& arrays, KVStore& kv);
     AttentionUnit attention_unit(const Step& step, const StepArrays& arrays, KVStore& kv, int row, int head, int slice, int first_query, int queries);
     void attend_in_chunks(AttentionUnit& unit, int worker);
+    // What units of one step, row and head share; one worker's.
+    struct Shared {
+        const Step* step;
+        int row, head, begin;
+        Expanded parts;
+        std::vector<uint16_t> memory;
+    };
+    // The worker's, emptied if it was another step's, row's, head's or chunk's.
+    Expanded* shared_by(const Step& step, int row, int head, int begin, int worker);
     struct RowUnits {
         int queries;              // of a unit
         int slices;               // of the heads that share a key-value head
@@ -157,6 +166,7 @@ private:
     };
     RowUnits row_units(const Step& step, const StepArrays& arrays, int row) const;
     void reserve_partials(const StepArrays& arrays);
+    void reserve_shared(const StepArrays& arrays, const KVStore& kv);
     void feed(const Step& step, const float* values, int width, int row, const Activations& to);
     // The next piece of a step's `count` rows or tiles. Workers take pieces as they come free: on a shared machine one of them may
     // lose its core for a while, and what it has not taken the others do.
@@ -184,6 +194,7 @@ private:
     std::vector<float> ones_;                          // as wide as the widest buffer
     std::vector<std::vector<Best>> bests_;             // per worker
     std::vector<float> partials_;                      // what chunks of long contexts leave; see Model::attention
+    std::vector<Shared> shared_;                       // per worker, once a prompt was read whose cache is expanded
     std::unique_ptr<std::atomic<int>[]> taken_;  // per step, how much of it was taken
     std::unique_ptr<StepClock> clock_;           // null unless somebody profiles
 };

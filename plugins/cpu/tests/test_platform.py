@@ -58,10 +58,31 @@ def test_it_leaves_memory_and_rows_to_others_unless_told() -> None:
     plan = CPU.negotiate(PlanRequest(MODEL, Settings()))
     assert isinstance(plan, Plan)
     assert (plan.max_num_seqs, plan.memory_utilization, plan.max_model_len) == (64, 0.5, 2048)
-    assert {d.setting for d in plan.decisions} == {"max_num_seqs", "max_num_batched_tokens", "memory_utilization"}
+    assert {d.setting for d in plan.decisions} == {
+        "max_num_seqs", "max_num_batched_tokens", "memory_utilization", "kv_cache_dtype",
+    }  # fmt: skip
     asked = CPU.negotiate(PlanRequest(MODEL, Settings(max_num_seqs=128, memory_utilization=0.8, block_size=32)))
     assert isinstance(asked, Plan)
     assert (asked.max_num_seqs, asked.memory_utilization, asked.block_size) == (128, 0.8, 32)
+
+
+@pytest.mark.parametrize(
+    ("formats", "whole_prompts", "asked", "cache"),
+    [
+        ({"f32", "q4_0"}, False, None, "int8"),
+        ({"int4_g32", "bf16"}, False, None, "int8"),
+        ({"f32", "q4_0"}, False, "bf16", "bf16"),
+        ({"f32", "q8_0"}, True, None, "bf16"),
+        ({"bf16"}, False, None, "bf16"),
+        ({"f32", "f16"}, False, None, "bf16"),
+    ],
+)
+def test_the_cache_of_a_quantized_model_that_generates_has_eight_bits_unless_told(
+    formats: set[str], whole_prompts: bool, asked: str | None, cache: str
+) -> None:
+    model = replace(MODEL, weight_formats=frozenset(formats), whole_prompts=whole_prompts)
+    plan = CPU.negotiate(PlanRequest(model, Settings(kv_cache_dtype=asked)))
+    assert isinstance(plan, Plan) and plan.kv_cache_dtype == cache
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def negotiate_by_declaration(
     if refusal is not None:
         return refusal
     chosen: dict[str, Any] = {}
+    decisions: list[Decision] = []
     for setting, allowed in (
         ("dtype", capabilities.dtypes),
         ("kv_cache_dtype", capabilities.kv_dtypes),
@@ -145,11 +146,12 @@ def negotiate_by_declaration(
                 f"{setting} {value}", f"{name} has {_list(allowed)}", flag(setting), f"choose {_list(allowed)}"
             )
         chosen[setting] = value
+        if getattr(request.settings, setting) is None and value != allowed[0]:
+            decisions.append(Decision(setting, value, name, f"its preference; the default is {allowed[0]}"))
     block_size: int = chosen["block_size"]
     if limits.max_volume is not None and limits.max_volume < block_size:
         reason = f"{name} takes at most {limits.max_volume} tokens (rows x context) in a step, less than one block"
         return Unsupported(f"block_size {block_size}", reason, flag("block_size"), "choose a smaller one")
-    decisions: list[Decision] = []
     for setting, limit, default in (
         ("max_model_len", _longest_context(limits, block_size), request.model.max_position),
         ("max_num_seqs", _largest(limits, "rows", limits.max_rows), DEFAULT_MAX_NUM_SEQS),

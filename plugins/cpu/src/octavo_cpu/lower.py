@@ -98,7 +98,7 @@ def _line(step: Step) -> str:
     return "  ".join(part for part in (f"{written or '-'} <- {step.op}({read})", weights, feeds) if part)
 
 
-def lower(graph: Graph, refine_above: float = math.inf) -> Program:
+def lower(graph: Graph, refine_above: float | None = math.inf) -> Program:
     """The plan of a fused graph; see `octavo_cpu.refinement`. UnsupportedFeature names a node that it cannot run."""
     return _Lowering(graph, refine_above).run()
 
@@ -109,7 +109,7 @@ def feed_kind(weight_format: str) -> int:
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, refine_above: float) -> None:
+    def __init__(self, graph: Graph, refine_above: float | None) -> None:
         self._graph = graph
         self._refine_above = refine_above
         self._program = Program()
@@ -231,7 +231,7 @@ class _Lowering:
         What the output matrix multiplies is refined whole: it is few rows, and what it loses nothing evens out. What
         attention makes is a mean of values, without the outliers that finer codes are for.
         """
-        if math.isinf(self._refine_above):
+        if self._refine_above is None:
             return math.inf
         if any(reader.op == "linear" and self._logits_cap(reader) for reader in self._readers.get(value, [])):
             return 0.0

@@ -11,6 +11,7 @@ from octavo.platform import (
     Device,
     DeviceInfo,
     Limits,
+    ModelFacts,
     Plan,
     PlanRequest,
     PlatformInfo,
@@ -73,6 +74,12 @@ _STEP_TOKENS = 256
 the rows that decode waiting (docs/performance.md has the measurement)."""
 
 
+def _kv_dtype(model: ModelFacts) -> str:
+    """Eight bits where the weights have no more (decision 0019): a step with many rows waits for keys and values."""
+    quantized = any(feed_kind(name) == INT8 for name in model.weight_formats)
+    return "int8" if quantized and not model.whole_prompts else "bf16"
+
+
 class CpuPlatform:
     """Meets `octavo.platform.Platform`."""
 
@@ -98,7 +105,9 @@ class CpuPlatform:
         """See `Platform.negotiate`."""
         rows = request.settings.max_num_seqs or _ROWS
         # As many again as there may be decodes, lest prompts be left with hardly a token a step.
-        defaults = replace(DEFAULTS, max_num_batched_tokens=max(_STEP_TOKENS, 2 * rows))
+        defaults = replace(
+            DEFAULTS, max_num_batched_tokens=max(_STEP_TOKENS, 2 * rows), kv_cache_dtype=_kv_dtype(request.model)
+        )
         return negotiate_by_declaration(request, "cpu", CAPABILITIES, Limits(), defaults)
 
     def open(self, rank: Rank) -> Device:

@@ -16,29 +16,34 @@ VARIABLE = "OCTAVO_CPU_REFINE"
 DEFAULT = math.inf
 
 
-def refine_above() -> float:
+def refine_above() -> float | None:
     """A group is refined if its scale is above so many times the root of its row's mean square scale.
 
-    0 refines all: 16-bit activations, at about twice the work of a product. ``inf``, the default, refines none. What
-    lies between refines the groups above and all that the output matrix multiplies. Raises ConfigError for anything
-    but a number from 0 on.
+    0 refines all: 16-bit activations, at about twice the work of a product. ``inf``, the default, refines what the
+    output matrix multiplies, and so does every number; ``None``, which is written ``none``, refines nothing. Raises
+    ConfigError for anything but ``none`` and a number from 0 on.
     """
     raw = os.environ.get(VARIABLE, "")
     if not raw:
         return DEFAULT
+    if raw == "none":
+        return None
     try:
         threshold = float(raw)
     except ValueError:
         threshold = math.nan
     if not threshold >= 0:
-        raise ConfigError(f"{VARIABLE} is {raw!r}; give a number from 0 (all refined) to inf (none)")
+        raise ConfigError(
+            f"{VARIABLE} is {raw!r}; give a number from 0 (all refined) to inf (only for the output matrix), or none"
+        )
     return threshold
 
 
-def described(threshold: float) -> str:
+def described(threshold: float | None) -> str:
     """The setting in words."""
     if threshold == 0:
         return "int16 in groups of 32"
-    if math.isinf(threshold):
+    if threshold is None:
         return "int8 in groups of 32"
-    return f"int8 in groups of 32, int16 where a group's step is over {threshold:g} times its row's"
+    large = "" if math.isinf(threshold) else f" and where a group's step is over {threshold:g} times its row's"
+    return f"int8 in groups of 32, int16 for the output matrix{large}"

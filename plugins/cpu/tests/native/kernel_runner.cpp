@@ -62,7 +62,7 @@ const std::map<std::string, int64_t (*)(const Arguments&)> kFunctions = {
     CALL(octavo_kernel_pack), CALL(octavo_kernel_dequantise), CALL(octavo_kernel_matmul), CALL(octavo_kernel_matmul_float),
     CALL(octavo_kernel_quantise), CALL(octavo_kernel_refine), CALL(octavo_kernel_to_bf16), CALL(octavo_kernel_rms_norm), CALL(octavo_kernel_gated),
     CALL(octavo_kernel_rope), CALL(octavo_kernel_argmax), CALL(octavo_kernel_attention),
-    CALL(octavo_kernel_maxima), CALL(octavo_kernel_mask), CALL(octavo_kernel_weigh), CALL(octavo_kernel_sample),
+    CALL(octavo_kernel_maxima), CALL(octavo_kernel_mask), CALL(octavo_kernel_kv_codes), CALL(octavo_kernel_weigh), CALL(octavo_kernel_sample),
 };
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -239,6 +239,16 @@ class KernelSet:
             self._run("argmax", values, values.size, base, value, index, nan)
         return float(value[0]), int(index[0]), bool(nan[0])
 
+    # -- the cache --------------------------------------------------------------------------------
+
+    def kv_codes(self, values: F32, group: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.uint16]]:
+        """Codes of a head's key or value, and a bf16 scale for each group."""
+        codes, scales = np.full(values.size + 1, -128, np.int8), np.full(values.size // group + 1, 0xFFFF, np.uint16)
+        with _unchanged(values):
+            self._run("kv_codes", values, values.size, group, codes, scales)
+        assert (codes[-1], scales[-1]) == (-128, 0xFFFF)
+        return codes[:-1], scales[:-1]
+
     # -- sampling ---------------------------------------------------------------------------------
 
     def maxima(self, logits: F32) -> F32:

@@ -120,3 +120,34 @@ def test_rounding_to_bf16_is_to_the_nearest_even_for_every_bf16_and_its_ties(ker
 def test_rounding_to_bf16_writes_no_more_than_its_count(kernels: KernelSet, count: int) -> None:
     values = np.random.default_rng(5).standard_normal(count).astype(np.float32)
     same_bf16(kernels.to_bf16(values), values)
+
+
+@pytest.mark.parametrize("group", [8, 16])
+@pytest.mark.parametrize("exponent", [-44, -24, -3, 0, 5, 38])
+def test_codes_of_the_cache_are_the_nearest_under_a_scale_that_none_exceeds(
+    kernels: KernelSet, group: int, exponent: int
+) -> None:
+    rng = np.random.default_rng(100 + exponent + group)
+    values = (rng.uniform(-1, 1, 320) * 10.0**exponent).clip(-3.3e38, 3.3e38).astype(np.float32)
+    values[:group] = 0
+    codes, bits = kernels.kv_codes(values, group)
+    scales, groups = from_bf16(bits), values.reshape(-1, group)
+    largest = np.abs(groups).max(1)
+    counted = np.where(largest < SMALLEST, np.float32(0), largest)
+    assert (scales >= counted / np.float32(127)).all() and (scales <= counted / np.float32(127) * (1 + 2**-7)).all()
+    with np.errstate(divide="ignore"):
+        inverse = np.where(scales > 0, np.float32(1) / scales, np.float32(0))
+    assert np.array_equal(codes.reshape(-1, group), np.rint(groups * inverse[:, None]))
+
+
+@pytest.mark.parametrize("group", [8, 16])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_own_group_of_the_cache(kernels: KernelSet, group: int, wrong: float) -> None:
+    values = np.linspace(-1, 1, 64, dtype=np.float32)
+    sound, scales = kernels.kv_codes(values, group)
+    values[group + 3] = wrong
+    codes, spoilt = kernels.kv_codes(values, group)
+    assert np.isnan(from_bf16(spoilt[1:2])).all() and (codes[group : 2 * group] == 1).all()
+    others = np.arange(64) // group != 1
+    assert np.array_equal(codes[others], sound[others])
+    assert np.array_equal(np.delete(spoilt, 1), np.delete(scales, 1))
