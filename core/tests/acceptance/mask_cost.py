@@ -2,8 +2,8 @@
 
     python core/tests/acceptance/mask_cost.py MODEL
 
-Two parts, each for 1, 8 and 32 rows; the cost is the time that steps spend on making masks and on moving forms on. What the
-sampler does with a mask is not in it, but in the difference between a step with a form and one without.
+Two parts, each for 1, 8 and 32 rows; the cost is the time that steps spend on making masks and on moving forms on. What
+the sampler does with a mask is not in it, but in the difference between a step with a form and one without.
 
 *One form* is JSON that never ends, at temperature 1, with plain strings and with bounded ones; medians of steps.
 Bounded strings, and mail addresses, are the dear ones: where they end, or the tokens of a part are few, all tokens must

@@ -85,6 +85,15 @@ def test_the_cache_of_a_quantized_model_that_generates_has_eight_bits_unless_tol
     assert isinstance(plan, Plan) and plan.kv_cache_dtype == cache
 
 
+@pytest.mark.parametrize(("refinement", "cache"), [("none", "int8"), ("inf", "int8"), ("2", "bf16"), ("0", "bf16")])
+def test_who_asks_for_finer_activations_gets_a_finer_cache(
+    monkeypatch: pytest.MonkeyPatch, refinement: str, cache: str
+) -> None:
+    monkeypatch.setenv("OCTAVO_CPU_REFINE", refinement)
+    plan = CPU.negotiate(PlanRequest(MODEL, Settings()))
+    assert isinstance(plan, Plan) and plan.kv_cache_dtype == cache
+
+
 @pytest.mark.parametrize(
     ("rows", "asked", "tokens"), [(None, None, 256), (8, None, 256), (512, None, 1024), (8, 4096, 4096)]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform as host
 from dataclasses import replace
 from importlib import metadata
@@ -26,6 +27,7 @@ from octavo.platform import (
 from octavo_cpu.binding import FORMATS, load
 from octavo_cpu.device import CpuDevice
 from octavo_cpu.lower import BF16, INT8, NONE, feed_kind
+from octavo_cpu.refinement import refine_above
 from octavo_cpu.threads import choose_threads
 from octavo_cpu.weights import TARGET
 
@@ -75,9 +77,14 @@ the rows that decode waiting (docs/performance.md has the measurement)."""
 
 
 def _kv_dtype(model: ModelFacts) -> str:
-    """Eight bits where the weights have no more (decision 0019): a step with many rows waits for keys and values."""
+    """Eight bits where the weights have no more (decision 0019): a step with many rows waits for keys and values.
+
+    Not where finer activations were asked for: the cache would spoil what they bring.
+    """
     quantized = any(feed_kind(name) == INT8 for name in model.weight_formats)
-    return "int8" if quantized and not model.whole_prompts else "bf16"
+    threshold = refine_above()
+    finer = threshold is not None and math.isfinite(threshold)
+    return "int8" if quantized and not finer and not model.whole_prompts else "bf16"
 
 
 class CpuPlatform:
