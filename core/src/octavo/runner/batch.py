@@ -38,7 +38,7 @@ class _Row:
     allowed: Words | None
     """The mask of ``allowed_token_ids``."""
     holding: tuple[Words, Words] | None
-    """Of a constrained row the tokens that it may not end by: from ``min_tokens`` on, and before."""
+    """Of a constrained row all but the tokens that it may not end by: from ``min_tokens`` on, and before."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def _holding(new: NewRow, vocab: int) -> tuple[Words, Words]:
     """Without ``ignore_eos`` a complete form may end from ``min_tokens`` on, and with it never by itself."""
     ends = new.constraint.ends if new.constraint is not None else frozenset()
     late = ends if new.params.ignore_eos else frozenset()
-    return pack(late, vocab), pack(ends | new.params.stop_ids, vocab)
+    return ~pack(late, vocab), ~pack(ends | new.params.stop_ids, vocab)
 
 
 def _fill(words: Words, row: _Row) -> str | None:
@@ -304,7 +304,7 @@ def _fill(words: Words, row: _Row) -> str | None:
         reason = constraint.mask(words)
         early = row.length - row.new.prompt_length < row.new.params.min_tokens
         if row.holding is not None and (early or row.new.params.ignore_eos):
-            going_on = words & ~row.holding[early]
+            going_on = words & row.holding[early]
             if going_on.any():  # else the form is complete, and ends whatever was asked
                 words[:] = going_on
     if row.allowed is not None:
