@@ -45,13 +45,14 @@ def kernels(
     """
     from octavo.platform.discovery import discover, select
 
-    chosen = select(discover().platforms, platform)
+    registry = discover()
+    chosen = select(registry.platforms, platform)
     name = chosen.info.name
     if step is not None:
         shape = StepShape.parse(step)
         if model is None:
             raise ConfigError(f"a step is a model's: octavo bench kernels MODEL --step {step}")
-        times = measure_step(chosen, model, shape, rounds, threads)
+        times = measure_step(chosen, registry, model, shape, rounds, threads)
         if as_json:
             typer.echo(json.dumps({"platform": name, "model": model, "step": step, **asdict(times)}, indent=1))
         else:

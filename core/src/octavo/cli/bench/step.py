@@ -13,6 +13,7 @@ from octavo.errors import ConfigError
 if TYPE_CHECKING:
     from octavo.graph import Graph
     from octavo.platform import BenchExecutable, KVStore, Platform, StepInput, StepTimes
+    from octavo.platform.discovery import Registry
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,24 @@ class StepShape:
         return -(-self.context // block_size)
 
 
-def measure_step(platform: Platform, model: str, shape: StepShape, rounds: int, threads: int | None) -> StepTimes:
-    """Load the model and run the step over a cache full of random keys and values."""
+def measure_step(
+    platform: Platform, registry: Registry, model: str, shape: StepShape, rounds: int, threads: int | None
+) -> StepTimes:
+    """Load the model as it would be served, and run the step over a cache full of random keys and values."""
+    from octavo.config import EngineConfig
     from octavo.engine.artifacts import user_store
-    from octavo.engine.startup import LazyWeights
-    from octavo.models import load_model, resolve
+    from octavo.engine.startup import LazyWeights, plan_model
+    from octavo.models import resolve
     from octavo.platform import Bucket, Rank, open_bench
     from octavo.runner import kv_layout, load_runner
 
-    loaded = load_model(resolve(model), task="generate")
-    can = platform.capabilities()
-    block_size = can.block_sizes[0]
+    path = resolve(model)
+    loaded, plan = plan_model(EngineConfig(str(path), task="generate"), path, platform, registry)
+    block_size = plan.block_size
     bucket = Bucket(shape.rows * shape.count, shape.rows, shape.rows, shape.blocks(block_size))
     device = open_bench(platform, Rank(threads=threads, artifacts=user_store()))
     try:
-        layout = kv_layout(loaded.graph, block_size, can.kv_dtypes[0])
+        layout = kv_layout(loaded.graph, block_size, plan.kv_cache_dtype)
         executables, graph = load_runner(
             device, loaded.graph, LazyWeights(loaded), (bucket,), layout, lambda *_: None, loaded.files
         )
