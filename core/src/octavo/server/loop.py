@@ -98,7 +98,7 @@ def serve(
 async def serve_async(
     llm: Backend, listener: socket.socket, settings: ServerSettings, say: Callable[[str], None] = _say
 ) -> None:
-    """``serve`` on the running event loop, for callers that build the engine on it."""
+    """``serve`` on the running event loop, for callers that build the engine on it. The loop gets another executor."""
     _allow_descriptors(settings.limits.connections)
     app = create_app(llm, settings)
     asyncio.get_running_loop().set_default_executor(

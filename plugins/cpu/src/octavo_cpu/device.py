@@ -30,7 +30,7 @@ from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore, block_bytes
 from octavo_cpu.lower import lower
 from octavo_cpu.machine import INSTRUCTIONS, Ceilings, measure_ceilings, processor_name
-from octavo_cpu.refinement import described, refine_above
+from octavo_cpu.refinement import described, finer, refine_above
 from octavo_cpu.sampler import NativeSampler
 from octavo_cpu.threads import ForkGuard, Threads
 from octavo_cpu.weights import NativeWeights, load_weights
@@ -117,7 +117,8 @@ class CpuDevice:
             "int8 peak": f"{ceilings.int8_operations / 1e9:,.0f} Gop/s, measured: for quantized weights",
             "bf16 peak": f"{ceilings.bf16_operations / 1e9:,.0f} Gop/s, measured: for bf16 weights and attention",
             "f32 peak": f"{ceilings.f32_operations / 1e9:,.0f} Gop/s, measured: for f16 and f32 weights, and the rest",
-            "activations": f"{described(refine_above())} for quantized weights, bf16 for bf16, float32 for the rest",
+            "activations": f"for quantized weights {described(refine_above())}; bf16 for bf16; float32 for the rest",
+            "KV cache": "bf16" if finer() else "int8 for models with quantized weights, bf16 for others",
             "packed weights": f"kept in {self._artifacts.folder}" if self._artifacts.folder else "not kept",
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform as host
 from dataclasses import replace
 from importlib import metadata
@@ -27,7 +26,7 @@ from octavo.platform import (
 from octavo_cpu.binding import FORMATS, load
 from octavo_cpu.device import CpuDevice
 from octavo_cpu.lower import BF16, INT8, NONE, feed_kind
-from octavo_cpu.refinement import refine_above
+from octavo_cpu.refinement import finer
 from octavo_cpu.threads import choose_threads
 from octavo_cpu.weights import TARGET
 
@@ -82,9 +81,7 @@ def _kv_dtype(model: ModelFacts) -> str:
     Not where finer activations were asked for: the cache would spoil what they bring.
     """
     quantized = any(feed_kind(name) == INT8 for name in model.weight_formats)
-    threshold = refine_above()
-    finer = threshold is not None and math.isfinite(threshold)
-    return "int8" if quantized and not finer and not model.whole_prompts else "bf16"
+    return "int8" if quantized and not finer() and not model.whole_prompts else "bf16"
 
 
 class CpuPlatform:

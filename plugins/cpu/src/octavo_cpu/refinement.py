@@ -39,6 +39,12 @@ def refine_above() -> float | None:
     return threshold
 
 
+def finer() -> bool:
+    """Whether finer activations were asked for than the default's."""
+    threshold = refine_above()
+    return threshold is not None and math.isfinite(threshold)
+
+
 def described(threshold: float | None) -> str:
     """The setting in words."""
     if threshold == 0:
