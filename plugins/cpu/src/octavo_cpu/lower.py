@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from octavo.errors import UnsupportedFeature
 from octavo.graph import Graph, Node, RopeSpec, TensorType
+from octavo_cpu.refinement import OUTPUT_ABOVE
 
 OPS = (
     "embed", "rms_norm", "quantise", "linear", "rope", "write_kv", "attention",
@@ -228,13 +229,13 @@ class _Lowering:
     def _refinement(self, value: str) -> float:
         """The threshold of the library's ``refine`` for a value that is fed as int8.
 
-        What the output matrix multiplies is refined whole: it is few rows, and what it loses nothing evens out. What
+        What the output matrix multiplies is refined first: it is few rows, and what it loses nothing evens out. What
         attention makes is a mean of values, without the outliers that finer codes are for.
         """
         if self._refine_above is None:
             return math.inf
         if any(reader.op == "linear" and self._logits_cap(reader) for reader in self._readers.get(value, [])):
-            return 0.0
+            return OUTPUT_ABOVE if math.isinf(self._refine_above) else 0.0
         evened_out = self._made_by.get(value) == "attention"
         return math.inf if evened_out and self._refine_above else self._refine_above
 

@@ -14,14 +14,17 @@ from octavo.errors import ConfigError
 
 VARIABLE = "OCTAVO_CPU_REFINE"
 DEFAULT = math.inf
+OUTPUT_ABOVE = 1.0
+"""The threshold for what the output matrix multiplies, where nothing else is refined: nearly all of the gain for a
+third of the cost (decision 0019)."""
 
 
 def refine_above() -> float | None:
     """A group is refined if its scale is above so many times the root of its row's mean square scale.
 
-    0 refines all: 16-bit activations, at about twice the work of a product. ``inf``, the default, refines what the
-    output matrix multiplies, and so does every number; ``None``, which is written ``none``, refines nothing. Raises
-    ConfigError for anything but ``none`` and a number from 0 on.
+    0 refines all: 16-bit activations, at about twice the work of a product. A number refines all that the output matrix
+    multiplies, too; ``inf``, the default, only that, above `OUTPUT_ABOVE`. ``None``, which is written ``none``, refines
+    nothing. Raises ConfigError for anything but ``none`` and a number from 0 on.
     """
     raw = os.environ.get(VARIABLE, "")
     if not raw:
@@ -51,5 +54,7 @@ def described(threshold: float | None) -> str:
         return "int16 in groups of 32"
     if threshold is None:
         return "int8 in groups of 32"
-    large = "" if math.isinf(threshold) else f" and where a group's step is over {threshold:g} times its row's"
-    return f"int8 in groups of 32, int16 for the output matrix{large}"
+    if math.isinf(threshold):
+        return "int8 in groups of 32, int16 for the output matrix where a group's step is over its row's"
+    large = f"where a group's step is over {threshold:g} times its row's"
+    return f"int8 in groups of 32, int16 for the output matrix and {large}"
