@@ -533,7 +533,9 @@ Expanded* Model::shared_by(const Step& step, int row, int head, int begin, int w
 // Room for what the units of a row share, empty at the beginning of every piece: since the last one positions were written.
 void Model::reserve_shared(const StepArrays& arrays, const KVStore& kv) {
     for (Shared& own : shared_) own.step = nullptr;
-    if (kv.format != KVFormat::Int8 || arrays.tokens_count == arrays.rows) return;
+    bool several = false;  // queries of one row
+    for (int r = 0; r < arrays.rows; ++r) several = several || arrays.query_starts[r + 1] - arrays.query_starts[r] > 1;
+    if (kv.format != KVFormat::Int8 || !several) return;
     shared_.resize(size_t(pool_->threads()));
     const size_t elements = size_t(kContextChunk) * size_t(kv.head_dim);
     for (Shared& own : shared_) {

@@ -189,15 +189,13 @@ def test_logits_are_the_same_bits_for_any_number_of_threads(quantized: Model) ->
     assert np.array_equal(one, two)
 
 
-def test_logits_are_the_same_bits_in_any_company(quantized: Model) -> None:
-    """Three rows of different lengths in one step; each as if it were alone."""
-    native = Native(quantized)
-    rows = [random_tokens(n, seed=n) for n in (5, 33, 70)]
-    groups, width = len(native.graph.kv_windows), 5
-    ids = np.random.default_rng(0).permutation(np.arange(1, groups * 3 * width + 1, dtype=np.int32))
-    tables = ids.reshape(groups, 3, width)
+def in_company(native: Native, rows: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    """The logits of rows that one step computes."""
+    groups, width = len(native.graph.kv_windows), -(-max(map(len, rows)) // BLOCK)
+    ids = np.random.default_rng(0).permutation(np.arange(1, groups * len(rows) * width + 1, dtype=np.int32))
+    tables = ids.reshape(groups, len(rows), width)
     positions = np.concatenate([np.arange(len(r)) for r in rows]).astype(np.int32)
-    owner = np.repeat(np.arange(3), [len(r) for r in rows])
+    owner = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
     arrays = {
         "tokens": np.concatenate(rows).astype(np.int32),
         "positions": positions,
@@ -207,8 +205,23 @@ def test_logits_are_the_same_bits_in_any_company(quantized: Model) -> None:
         "block_tables": tables,
         "sample_rows": np.arange(len(positions), dtype=np.int32),
     }
-    together = native.step(arrays, native.store())
-    assert np.array_equal(together, np.concatenate([native.logits(row) for row in rows]))
+    return native.step(arrays, native.store(1 + ids.size))
+
+
+def test_logits_are_the_same_bits_in_any_company(quantized: Model) -> None:
+    """Three rows of different lengths in one step; each as if it were alone."""
+    native = Native(quantized)
+    rows = [random_tokens(n, seed=n) for n in (5, 33, 70)]
+    assert np.array_equal(in_company(native, rows), np.concatenate([native.logits(row) for row in rows]))
+
+
+def test_a_prompt_that_fills_a_piece_beside_as_many_rows_as_it_has_tokens(quantized: Model) -> None:
+    """The first piece has 256 tokens and 256 rows, and all tokens are of one row: it is no step of decodes."""
+    native = Native(quantized, cache="int8")
+    rows = [random_tokens(257, seed=1), *([token] for token in random_tokens(255, seed=2))]
+    found = in_company(native, rows)
+    assert np.array_equal(found[:257], native.logits(rows[0]))
+    assert np.array_equal(found[-1:], native.logits(rows[-1]))
 
 
 def test_the_best_token_comes_without_logits(quantized: Model) -> None:
