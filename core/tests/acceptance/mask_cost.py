@@ -132,6 +132,9 @@ def many_schemas(llm: LLM, rows: int, count: int, clock: Clock) -> None:
     params = [SamplingParams(structured=StructuredOutput(json=s), seed=i, max_tokens=80) for i, s in enumerate(asked)]
     llm.generate(prompts, params, use_tqdm=False)
     steps, inner = clock.take()
+    if not steps:
+        sys.stdout.write(f"{rows:3} rows, {count} schemas: no step in which all rows decode; give more (--schemas)\n")
+        return
     sys.stdout.write(
         f"{rows:3} rows, {count} schemas: step {mean(steps) * 1e3:6.2f} ms, masks {mean(inner) * 1e3:.3f} ms: "
         f"{sum(inner) / sum(steps):.1%} ({len(steps)} steps)\n"
