@@ -82,15 +82,11 @@ struct Parts {
 
     template <typename Expand>
     const uint16_t* keys(int position, int slot, Expand expand) const {
-        if (unit.format == KVFormat::Bf16) return reinterpret_cast<const uint16_t*>(keys_at(position));
-        if (unit.expanded) return shared(unit.expanded->keys, unit.expanded->has_keys, position, keys_at(position), expand);
-        return expanded(keys_at(position), slot, expand);
+        return as_bf16(keys_at(position), position, slot, unit.expanded ? &unit.expanded->keys : nullptr, expand);
     }
     template <typename Expand>
     const uint16_t* values(int position, int slot, Expand expand) const {
-        if (unit.format == KVFormat::Bf16) return reinterpret_cast<const uint16_t*>(values_at(position));
-        if (unit.expanded) return shared(unit.expanded->values, unit.expanded->has_values, position, values_at(position), expand);
-        return expanded(values_at(position), 2 + slot, expand);
+        return as_bf16(values_at(position), position, 2 + slot, unit.expanded ? &unit.expanded->values : nullptr, expand);
     }
 
     const size_t key_bytes, value_bytes;
@@ -101,17 +97,13 @@ private:
         return unit.block_stride * unit.table[position >> block_bits] + int64_t(part) * int64_t(part_bytes);
     }
     template <typename Expand>
-    const uint16_t* expanded(const uint8_t* part, int slot, Expand expand) const {
-        uint16_t* const out = scratch + size_t(slot) * size_t(unit.head_dim) * kPart;
+    const uint16_t* as_bf16(const uint8_t* part, int position, int slot, Expanded::Half* shared, Expand expand) const {
+        if (unit.format == KVFormat::Bf16) return reinterpret_cast<const uint16_t*>(part);
+        const size_t index = shared ? size_t(position - unit.begin) / kPart : size_t(slot);
+        uint16_t* const out = (shared ? shared->parts : scratch) + index * size_t(unit.head_dim) * kPart;
+        if (shared && (shared->there >> index & 1)) return out;
         expand(part, unit.head_dim, out);
-        return out;
-    }
-    template <typename Expand>
-    const uint16_t* shared(uint16_t* all, uint64_t& has, int position, const uint8_t* part, Expand expand) const {
-        const int index = (position - unit.begin) / kPart;
-        uint16_t* const out = all + size_t(index) * size_t(unit.head_dim) * kPart;
-        if (!(has >> index & 1)) expand(part, unit.head_dim, out);
-        has |= uint64_t(1) << index;
+        if (shared) shared->there |= uint64_t(1) << index;
         return out;
     }
 

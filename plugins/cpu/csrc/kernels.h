@@ -28,9 +28,10 @@ constexpr int partial_stride(int head_dim) { return head_dim + 16; }
 // A head's keys and values of one chunk as bf16, each part of them made of int8 when it is first asked for: the queries of a prompt, unit after
 // unit, then read them. Only for one chunk, head and row, and until a position of it is written again.
 struct Expanded {
-    uint16_t* keys;                  // [kContextChunk][head_dim], in parts
-    uint16_t* values;
-    uint64_t has_keys, has_values;   // a bit for each part that is there
+    struct Half {
+        uint16_t* parts;             // [kContextChunk][head_dim]
+        uint64_t there;              // a bit for each part
+    } keys, values;
 };
 static_assert(kContextChunk / kPart == 64);
 

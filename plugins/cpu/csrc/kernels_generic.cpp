@@ -6,8 +6,8 @@
 
 #include "attention.h"
 #include "kernels.h"
-#include "numbers.h"
 #include "kv_codes.h"
+#include "numbers.h"
 #include "weigh.h"
 
 namespace octavo {

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <limits>
 
-#include "numbers.h"
 #include "kv_codes.h"
+#include "numbers.h"
 #include "weigh.h"
 
 namespace octavo {

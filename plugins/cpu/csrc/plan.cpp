@@ -109,7 +109,7 @@ void Model::run(const StepArrays& arrays, KVStore& kv, const Results& to) {
 void Model::run_piece(const StepArrays& arrays, KVStore& kv, const Results& to) {
     reserve(std::max({arrays.tokens_count, arrays.samples, whole_rows_ ? arrays.rows : 0}));
     reserve_partials(arrays);
-    reserve_shared(arrays, kv);
+    reserve_shared(kv);
     for (size_t i = 0; i < steps.size(); ++i) taken_[i].store(0, std::memory_order_relaxed);
     pool_->run([&](int worker) { work(worker, arrays, kv, to); });
 }
@@ -525,22 +525,20 @@ Expanded* Model::shared_by(const Step& step, int row, int head, int begin, int w
         own.row = row;
         own.head = head;
         own.begin = begin;
-        own.parts.has_keys = own.parts.has_values = 0;
+        own.parts.keys.there = own.parts.values.there = 0;
     }
     return &own.parts;
 }
 
 // Room for what the units of a row share, empty at the beginning of every piece: since the last one positions were written.
-void Model::reserve_shared(const StepArrays& arrays, const KVStore& kv) {
+void Model::reserve_shared(const KVStore& kv) {
     for (Shared& own : shared_) own.step = nullptr;
-    bool several = false;  // queries of one row
-    for (int r = 0; r < arrays.rows; ++r) several = several || arrays.query_starts[r + 1] - arrays.query_starts[r] > 1;
-    if (kv.format != KVFormat::Int8 || !several) return;
+    if (kv.format != KVFormat::Int8) return;
     shared_.resize(size_t(pool_->threads()));
     const size_t elements = size_t(kContextChunk) * size_t(kv.head_dim);
     for (Shared& own : shared_) {
         if (own.memory.size() < 2 * elements) own.memory.resize(2 * elements);
-        own.parts = {own.memory.data(), own.memory.data() + elements, 0, 0};
+        own.parts = {{own.memory.data(), 0}, {own.memory.data() + elements, 0}};
     }
 }
 

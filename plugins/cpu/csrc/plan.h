@@ -166,7 +166,7 @@ private:
     };
     RowUnits row_units(const Step& step, const StepArrays& arrays, int row) const;
     void reserve_partials(const StepArrays& arrays);
-    void reserve_shared(const StepArrays& arrays, const KVStore& kv);
+    void reserve_shared(const KVStore& kv);
     void feed(const Step& step, const float* values, int width, int row, const Activations& to);
     // The next piece of a step's `count` rows or tiles. Workers take pieces as they come free: on a shared machine one of them may
     // lose its core for a while, and what it has not taken the others do.
@@ -194,7 +194,7 @@ private:
     std::vector<float> ones_;                          // as wide as the widest buffer
     std::vector<std::vector<Best>> bests_;             // per worker
     std::vector<float> partials_;                      // what chunks of long contexts leave; see Model::attention
-    std::vector<Shared> shared_;                       // per worker, once a prompt was read whose cache is expanded
+    std::vector<Shared> shared_;                       // per worker, where the cache has to be expanded
     std::unique_ptr<std::atomic<int>[]> taken_;  // per step, how much of it was taken
     std::unique_ptr<StepClock> clock_;           // null unless somebody profiles
 };
