@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers
 
 from octavo.errors import CheckpointError
 from octavo.text.gguf_vocabulary import Merge, Vocabulary, merges_of
@@ -21,28 +21,13 @@ SPACE = "\u2581"
 def sentencepiece_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """The `tokenizers` object for a SentencePiece vocabulary, its special tokens not yet added.
 
-    Gemma is told by `general.architecture`: its files spell runs of spaces as spaces, and its scores do not order the
-    merges, its ids do.
+    As in llama.cpp a space goes before the text and before every stretch of text behind a token that is matched whole,
+    also where one is there already, unless the file denies it (`tokenizer.ggml.add_space_prefix`).
     """
-    gemma = vocabulary.architecture.startswith("gemma")
-    tokens, scores = vocabulary.tokens, vocabulary.scores
-    if gemma:
-        tokens = [SPACE * len(token) if token and not token.strip(" ") else token for token in tokens]
-        scores = [-float(token_id) for token_id in range(len(tokens))]
-    tokenizer = Tokenizer(_bpe(vocabulary, tokens, scores))
-    # SentencePiece adds a space before the text unless told otherwise; Gemma never did.
-    prefix = not gemma and vocabulary.add_space_prefix is not False
-    if gemma:
-        tokenizer.normalizer = normalizers.Replace(" ", SPACE)
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
-    elif vocabulary.architecture == "phi3":
-        # Phi-3 puts the space before every stretch of text between special tokens, and before a leading space too.
-        steps: list[normalizers.Normalizer] = [normalizers.Prepend(SPACE)] if prefix else []
-        tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
-            SPACE, prepend_scheme="first" if prefix else "never", split=False
-        )
+    tokenizer = Tokenizer(_bpe(vocabulary, vocabulary.tokens, vocabulary.scores))
+    prefix = vocabulary.add_space_prefix is not False
+    before: list[normalizers.Normalizer] = [normalizers.Prepend(SPACE)] if prefix else []
+    tokenizer.normalizer = normalizers.Sequence([*before, normalizers.Replace(" ", SPACE)])
     spelling = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*spelling, decoders.Strip(" ", 1, 0)] if prefix else spelling)
     return tokenizer

@@ -1,24 +1,20 @@
 """A transformers tokenizer from the metadata of a GGUF file, without torch (which transformers' own reader needs).
 
-The result splits text token for token like `AutoTokenizer.from_pretrained(folder, gguf_file=…)`, except that
-
-* no token is ever added beyond the file's vocabulary (transformers adds the default special tokens of the class it
-  picks where a file lacks them, with ids that the model has no embedding for);
-* `tokenizer.ggml.add_space_prefix` is obeyed, and where `add_bos_token` is missing the kind of vocabulary decides, as
-  in llama.cpp: Llama 3, Tekken and SentencePiece vocabularies begin with BOS;
-* Llama 3 and Tekken take a word that is a token whole, as their tokenizer.json does.
+llama.cpp, which defines the format and writes the files, is the judge of what a file means: the result splits text
+token for token as llama.cpp does, and ends a generation at the same tokens (`src/llama-vocab.cpp`;
+docs/decisions/0020).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Tokenizer, processors
 
 from octavo.errors import CheckpointError
-from octavo.text.gguf_byte_level import byte_level_tokenizer, scheme_of
+from octavo.text.gguf_byte_level import byte_level_tokenizer, pre_tokenizer_of
 from octavo.text.gguf_sentencepiece import sentencepiece_tokenizer
 from octavo.text.gguf_vocabulary import TokenKind, Vocabulary, read_vocabulary
 
@@ -30,9 +26,24 @@ _BUILDERS: dict[str, Callable[[Vocabulary], Tokenizer]] = {
     "llama": sentencepiece_tokenizer,
 }
 
-# Control tokens that end a turn. Files converted before `tokenizer.ggml.eot_token_id` existed do not mark theirs; it
-# counts only where the chat template writes it, so that a base model keeps to its one EOS.
-_TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|eom_id|>")
+# Tokens that end a generation by their text, whatever else the file says of them.
+_ENDS = frozenset(
+    [
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+        "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+        "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~[",
+    ]
+)  # fmt: skip
+# Tokens of fill-in-the-middle that end one, too, where the file gives their role to none.
+_FIM_ENDS = {
+    "fim_pad": frozenset(["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"]),
+    "fim_rep": frozenset(["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"]),
+    "fim_sep": frozenset(["<|file_sep|>"]),
+}
+# Harmony's parts of a message, which are text to whoever parses it, whatever kind the file gives them.
+_ALWAYS_SHOWN = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
+# Phi-3's special tokens swallow the white space behind them, but for these.
+_PHI3_KEEP_SPACE = frozenset(["<unk>", "<s>", "<|endoftext|>"])
 
 
 def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tuple[PreTrainedTokenizerFast, frozenset[int]]:
@@ -48,27 +59,40 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tuple[PreTrainedT
             "Use the model's safetensors folder, which carries its tokenizer.json"
         )
     backend = builder(vocabulary)
-    backend.add_special_tokens(_matched_whole(backend, vocabulary, TokenKind.CONTROL))
-    backend.add_tokens(_matched_whole(backend, vocabulary, TokenKind.USER_DEFINED))
+    ends = _end_ids(vocabulary)
+    backend.add_special_tokens(_matched_whole(backend, vocabulary, ends, special=True))
+    backend.add_tokens(_matched_whole(backend, vocabulary, ends, special=False))
     backend.post_processor = _post_processor(vocabulary)
-    return _wrapped(backend, vocabulary), _end_ids(vocabulary)
+    return _wrapped(backend, vocabulary), ends
 
 
-def _matched_whole(backend: Tokenizer, vocabulary: Vocabulary, kind: TokenKind) -> list[AddedToken]:
-    """The tokens of a kind that the backend has under their own spelling; adding any other would give it a new id."""
-    special = kind is TokenKind.CONTROL
-    return [
-        AddedToken(token, normalized=False, special=special)
-        for token in vocabulary.of_kind(kind)
-        if token and backend.token_to_id(token) is not None
-    ]
+def _matched_whole(
+    backend: Tokenizer, vocabulary: Vocabulary, ends: Collection[int], *, special: bool
+) -> list[AddedToken]:
+    """The tokens that are matched whole in text: special ones, which decoded text leaves out, or the others.
+
+    Only those that the backend has under their own spelling: adding any other would give it a new id.
+    """
+    strips = any(name in vocabulary.name.lower() for name in ("phi-3", "phi3"))
+    found = []
+    for token_id, token in enumerate(vocabulary.tokens):
+        kind = vocabulary.kinds[token_id] if vocabulary.kinds else TokenKind.NORMAL
+        if token in _ALWAYS_SHOWN:
+            kind = TokenKind.USER_DEFINED
+        elif token_id in ends:
+            kind = TokenKind.CONTROL
+        wanted = (TokenKind.CONTROL, TokenKind.UNKNOWN) if special else (TokenKind.USER_DEFINED,)
+        if kind in wanted and token and backend.token_to_id(token) == token_id:
+            rstrip = strips and token not in _PHI3_KEEP_SPACE
+            found.append(AddedToken(token, normalized=False, special=special, rstrip=rstrip))
+    return found
 
 
 def _post_processor(vocabulary: Vocabulary) -> processors.TemplateProcessing:
     """What `add_special_tokens=True` adds: BOS before, EOS behind, as the file asks."""
     add_bos = vocabulary.add_bos
     if add_bos is None:
-        add_bos = vocabulary.model == "llama" or scheme_of(vocabulary).add_bos
+        add_bos = vocabulary.model == "llama" or pre_tokenizer_of(vocabulary).add_bos
     before = ["bos"] if add_bos and "bos" in vocabulary.special else []
     behind = ["eos"] if vocabulary.add_eos and "eos" in vocabulary.special else []
     names = {role: vocabulary.tokens[vocabulary.special[role]] for role in [*before, *behind]}
@@ -81,15 +105,18 @@ def _post_processor(vocabulary: Vocabulary) -> processors.TemplateProcessing:
 
 
 def _end_ids(vocabulary: Vocabulary) -> frozenset[int]:
-    ends = {vocabulary.special[role] for role in ("eos", "eot", "eom") if role in vocabulary.special}
-    if "eot" not in vocabulary.special:
-        template = vocabulary.templates.get("default", "")
-        written = {end for end in _TURN_ENDS if end in template}
-        ends |= {
-            token_id
-            for token_id, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=False))
-            if kind == TokenKind.CONTROL and token in written
-        }
+    """The tokens that end a generation: those whose role or text says so."""
+    texts = _ENDS.union(*(known for role, known in _FIM_ENDS.items() if role not in vocabulary.special))
+    by_text = {token: token_id for token_id, token in enumerate(vocabulary.tokens) if token in texts}
+    roles = ("eos", "eot", "eom", *_FIM_ENDS)
+    ends = {vocabulary.special[role] for role in roles if role in vocabulary.special} | set(by_text.values())
+    found = {vocabulary.tokens[token_id] for token_id in ends}
+    # Harmony and Solar end a message with <|end|>, and a turn with another token.
+    if {"<|return|>", "<|call|>", "<|end|>"} <= found or ("<|flush|>" in found and found & {"<|call|>", "<|calls|>"}):
+        ends.discard(by_text.get("<|end|>", -1))
+    # Here </s> is a token like any other.
+    if found & {"<|tool_response>", "<|plamo:eos|>"}:
+        ends.discard(by_text.get("</s>", -1))
     return frozenset(ends)
 
 

@@ -27,22 +27,18 @@ class Vocabulary:
     """Tokens by id and what the file says about each; every list is as long as `tokens`, or empty where absent."""
 
     path: Path
-    architecture: str
+    name: str  # general.name
     model: str  # tokenizer.ggml.model: "gpt2", "llama", …
-    pre: str  # tokenizer.ggml.pre; "default" where the file has none
+    pre: str | None  # tokenizer.ggml.pre
     tokens: list[str]
     scores: list[float]
     kinds: list[int]
     merges: list[str]
-    special: Mapping[str, int]  # role ("bos", "eos", "unknown", "padding", "eot", "eom") -> id
+    special: Mapping[str, int]  # role, one of _ROLES -> id
     add_bos: bool | None  # None: the file does not say, the kind of tokenizer decides
     add_eos: bool
     add_space_prefix: bool | None
     templates: Mapping[str, str]  # name -> chat template; the plain one is "default"
-
-    def of_kind(self, kind: TokenKind) -> list[str]:
-        """The tokens of one kind, in id order."""
-        return [token for token, its_kind in zip(self.tokens, self.kinds, strict=False) if its_kind == kind]
 
     def role(self, name: str) -> str | None:
         """The token with a special role, None where the file gives the role to none."""
@@ -52,7 +48,7 @@ class Vocabulary:
 
 Merge = tuple[str, str]
 
-_ROLES = ("bos", "eos", "unknown", "padding", "eot", "eom")
+_ROLES = ("bos", "eos", "unknown", "padding", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _TEMPLATE = "tokenizer.chat_template"
 
 
@@ -77,9 +73,9 @@ def read_vocabulary(path: Path, metadata: Mapping[str, Any]) -> Vocabulary:
         special[role] = token_id
     return Vocabulary(
         path=path,
-        architecture=str(metadata.get("general.architecture", "")),
+        name=str(metadata.get("general.name", "")),
         model=found.get("model", str, ""),
-        pre=found.get("pre", str, "default"),
+        pre=found.get("pre", str, None),
         tokens=tokens,
         scores=found.per_token("scores", len(tokens)),
         kinds=found.per_token("token_type", len(tokens)),
