@@ -161,7 +161,7 @@ class AsyncLLM:
         vectors: list[Vector] = []
         try:
             for number, prompt in enumerate(prompts):
-                ids = folded(prompt, token_types[number] if token_types else None, self._vocab_size)
+                ids = folded(prompt, token_types[number] if token_types else None, self._vocab_size, self._pooling)
                 request = EngineRequest(f"{name}-{number}", ids, NOTHING_SAMPLED, priority, cache_salt)
                 running[request.id] = self._open(request)
             for one, events in [*running.items()]:

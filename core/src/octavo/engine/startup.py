@@ -84,7 +84,8 @@ def start(config: EngineConfig, progress: Progress) -> Started:
 def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: Registry) -> tuple[Model, Plan]:
     """The model, its graph in the dtype that the platform plans, and the plan. No weight is read."""
     name = platform.info.name
-    model = load_model(path, plugins=registry.families, task=config.task)
+    length = config.settings.max_model_len
+    model = load_model(path, plugins=registry.families, task=config.task, max_length=length)
     request = PlanRequest(model_facts(model), config.settings, config.tensor_parallel_size)
     _check_length(request)
     _check_pooling(config, model)
@@ -102,7 +103,7 @@ def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: R
     if changed is not None:
         raise PlatformError(f"platform {name} broke the contract: {changed}")
     if answer.dtype != model.graph.dtype:
-        model = load_model(path, answer.dtype, registry.families, config.task)
+        model = load_model(path, answer.dtype, registry.families, config.task, length)
     for decision in answer.decisions:
         _logger.info("%s", decision)
     return model, answer
@@ -195,6 +196,7 @@ def _assemble(
         len(groups),
         vocab_size=model.config.vocab_size,
         masks=can.masks or (sampler is None and not can.sampling),
+        position_pad_id=model.config.position_pad_id,
     )
     eos_ids = frozenset(tokenizer.eos_token_ids) | frozenset(model.config.eos_token_ids)
     core = EngineCore(

@@ -59,7 +59,8 @@ class Batch:
     """Rows by id. ``max_rows`` may live at once, each up to ``max_len`` tokens long.
 
     ``vocab_size`` is the number of logits, which rows with masks need; without ``masks`` they are written as biases,
-    for a platform that takes none.
+    for a platform that takes none. ``position_pad_id`` is a token that positions do not count (see
+    `octavo.models.ModelConfig.position_pad_id`), for models whose prompts run whole.
     """
 
     def __init__(
@@ -71,10 +72,12 @@ class Batch:
         *,
         vocab_size: int = 0,
         masks: bool = True,
+        position_pad_id: int | None = None,
     ) -> None:
         self._block_size = block_size
         self._vocab_size = vocab_size
         self._masks = masks
+        self._position_pad_id = position_pad_id
         self._rows: dict[str, _Row] = {}
         self._free = list(range(max_rows - 1, -1, -1))
         blocks = -(-(max_len + 1) // block_size)
@@ -145,11 +148,12 @@ class Batch:
         positions = np.arange(starts[-1], dtype=np.int32) + np.repeat(computed - starts[:-1], counts)
         block, offset = np.divmod(positions, self._block_size)
         at = self._tables[self._groups, owner, block]
+        tokens = self._tokens[owner, positions]
         draws = self._draws(plan, slots, starts, contexts)
         width = -(-int(contexts.max()) // self._block_size)
         step = StepInput(
-            tokens=self._tokens[owner, positions],
-            positions=positions,
+            tokens=tokens,
+            positions=positions if self._position_pad_id is None else self._counted(tokens, starts, counts),
             query_starts=starts,
             context_lens=contexts,
             slots=at * self._block_size + offset,
@@ -160,6 +164,16 @@ class Batch:
             bucket=plan.bucket,
         )
         return pad(step, plan.bucket), draws
+
+    def _counted(self, tokens: Ints, starts: Ints, counts: Ints) -> Ints:
+        """Positions that leave padding tokens out; theirs are -1. Rows begin with their first token. Ids of several
+        types of token are ``vocab_size`` apart.
+        """
+        real = (tokens % self._vocab_size != self._position_pad_id).astype(np.int32)
+        before = np.cumsum(real, dtype=np.int32) - real  # of the whole step
+        first = np.repeat(before[starts[:-1]], counts)
+        places: Ints = np.where(real > 0, before - first, -1).astype(np.int32)
+        return places
 
     def record(self, plan: StepPlan, tokens: list[list[int]]) -> None:
         """Append each row's own sampled token to its sequence (forks take theirs with their NewRow)."""

@@ -103,6 +103,8 @@ class Tokenizer:
                 )
             (second or first).truncate(room)
         whole = self._backend.post_process(first, second)
+        if "token_type_ids" not in self.hf.model_input_names:  # such a model is given none
+            return whole.ids, [0] * len(whole.ids)
         return whole.ids, whole.type_ids
 
     def _encode(self, text: str) -> tokenizers.Encoding:
