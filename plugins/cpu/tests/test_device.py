@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -331,3 +333,28 @@ def test_a_linear_never_writes_where_a_repeated_step_before_it_may_still_read() 
         if feeder.feed and linear.op == "linear" and not linear.logits:
             read = {b for b in feeder.inputs if b >= 0}
             assert not read & set(linear.outputs), f"{feeder.op} reads what {linear.matrices} writes"
+
+
+@pytest.mark.parametrize("kernels", ["", "generic"])
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32},
+        {"rope_type": "default", "partial_rotary_factor": 0.5},
+        {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.75},
+        {
+            "rope_type": "longrope", "original_max_position_embeddings": 32, "factor": 4.0,
+            "short_factor": [1.0] * 8, "long_factor": [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 5.0, 8.0],
+        },
+    ],
+    ids=lambda rope: str(rope["rope_type"]),
+)  # fmt: skip
+def test_scaled_and_partial_ropes_turn_as_the_oracle_does(rope: dict[str, Any], kernels: str, tmp_path: Path) -> None:
+    folder = tiny_checkpoint("llama", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": {"rope_theta": 1e4, **rope}}))
+    tokens, model = random_tokens(100, seed=1), load_model(folder, max_length=600)
+    wanted = exact(model, tokens)
+    assert relative_error(Native(model, kernels).logits(tokens), wanted) < 0.01
+    plain = load_model(tiny_checkpoint("llama", tmp_path / "plain"))
+    assert relative_error(exact(plain, tokens), wanted) > 0.05, "the rope must matter"

@@ -118,9 +118,9 @@ def _rope(fields: Fields, head_dim: int, kind: str) -> Rotation:
         scaling = {**nested, **scaling}
     if kind == GLOBAL:
         parameters.update(scaling)
-    theta = parameters.get("rope_theta")
+    theta, beside = parameters.get("rope_theta"), fields.raw(key)
     if theta is None:
-        theta = fields.raw(key)
+        theta = beside
     return rotation(parameters, head_dim, default if theta is None else theta, fields)
 
 

@@ -110,9 +110,9 @@ def rope(fields: Fields, head_dim: int) -> Rotation:
         raise CheckpointError(
             "config.json: rope_parameters differ by layer type, which this architecture does not have"
         )
-    theta = chosen.get("rope_theta")
+    theta, beside = chosen.get("rope_theta"), fields.raw("rope_theta")
     if theta is None:
-        theta = fields.raw("rope_theta")
+        theta = beside
     if theta is None:
         theta = parameters.get("rope_theta")
     return rotation(chosen, head_dim, _DEFAULT_THETA if theta is None else theta, fields)
@@ -124,8 +124,9 @@ def rotation(parameters: Mapping[str, Any], head_dim: int, theta: Any, fields: F
     build = _KINDS.get(kind) if isinstance(kind, str) else None
     if build is None:
         raise CheckpointError(f"config.json: rope type {shown(kind)} is not supported; known: {', '.join(_KINDS)}")
-    partial = parameters.get("partial_rotary_factor")
-    turned = _turned(head_dim, fields.raw("partial_rotary_factor") if partial is None else partial)
+    partial, beside = parameters.get("partial_rotary_factor"), fields.raw("partial_rotary_factor")
+    fields.raw("original_max_position_embeddings")  # without a meaning where nothing is scaled by it
+    turned = _turned(head_dim, beside if partial is None else partial)
     base = positive(theta, "rope_theta")
     plain = inverse_frequencies(RopeSpec(turned, base))
     if not np.all(np.isfinite(plain) & (plain > 0)):
