@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from models.tiny import VOCAB, random_tokens, reference_logits, stored_tensors, tiny_checkpoint
+from models.tiny import VOCAB, random_tokens, reference_logits, stored_tensors, tiny_checkpoint, tiny_gguf
 from safetensors.numpy import save_file
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -230,6 +230,27 @@ def test_partial_rotary_equals_transformers(part: float, scaled: bool, tmp_path:
     phi3_as_llama(phi3, llama, rope_parameters=parameters, original_max_position_embeddings=64)
     tokens = random_tokens(120)
     assert_same(octavo_logits(llama, tokens), reference_logits(phi3, tokens))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize(
+    "case", [YARN, {**LONGROPE, "attention_factor": 1.4}, CASES["linear"]], ids=lambda case: str(case["rope_type"])
+)
+def test_a_gguf_scales_as_its_folder_does(case: dict[str, Any], family: str, tmp_path: Path) -> None:
+    folder = tiny_checkpoint(family, tmp_path, rope_parameters=case)
+    file = tiny_gguf(folder, tmp_path / "m.gguf")
+    for count, length in ((150, None), (60, 64)):
+        tokens = random_tokens(count)
+        assert_same(octavo_logits(file, tokens, length), reference_logits(folder, tokens))
+
+
+def test_a_gguf_whose_heads_turn_in_part_is_its_folder(tmp_path: Path) -> None:
+    parameters = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
+    phi3, llama = tmp_path / "phi3", tmp_path / "llama"
+    phi3_as_llama(phi3, llama, rope_parameters=parameters, original_max_position_embeddings=64)
+    file = tiny_gguf(llama, tmp_path / "m.gguf")
+    tokens = random_tokens(120)
+    assert_same(octavo_logits(file, tokens), reference_logits(phi3, tokens))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "relu": "relu",
 }
-_MOST_LAYERS = 4096  # a graph has an entry for each; no model has a tenth of this
+MOST_LAYERS = 4096  # a graph has an entry for each; no model has a tenth of this
 
 
 def decoder_config(family: str, fields: Fields, ropes: Callable[[Fields, int], Rotation] | None = None) -> ModelConfig:
@@ -65,8 +65,8 @@ def decoder_config(family: str, fields: Fields, ropes: Callable[[Fields, int], R
 def layer_count(fields: Fields) -> int:
     """``num_hidden_layers``."""
     layers = fields.integer("num_hidden_layers")
-    if layers > _MOST_LAYERS:
-        raise CheckpointError(f"config.json: num_hidden_layers is {layers}; it can be {_MOST_LAYERS} at most")
+    if layers > MOST_LAYERS:
+        raise CheckpointError(f"config.json: num_hidden_layers is {layers}; it can be {MOST_LAYERS} at most")
     return layers
 
 
