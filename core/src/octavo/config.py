@@ -11,14 +11,17 @@ from octavo.errors import ConfigError
 
 DTYPES: Mapping[str, str | None] = {
     "auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16", "half": "f16",
+    "f32": "f32", "bf16": "bf16", "f16": "f16",
 }  # fmt: skip
-"""The names people type for activation dtypes, and the graph's own."""
+"""The names people type for activation dtypes, and the graph's own, which may be typed too."""
 
 Task = Literal["generate", "embed", "score"]
 """What a model is served for. ``embed`` makes a vector of each text, ``score`` reads two texts at once and says how
 well they fit (a cross-encoder)."""
 
 KV_DTYPES: Mapping[str, str | None] = {**DTYPES, "int8": "int8"}
+
+_TYPED: Mapping[str, str] = {own: typed for typed, own in reversed(DTYPES.items()) if own is not None}  # f32: float32
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,11 @@ class EngineConfig:
 def flag(setting: str) -> str:
     """The command-line flag of a setting."""
     return "--" + setting.replace("_", "-")
+
+
+def typed(setting: str, value: object) -> str:
+    """A setting's value as a user types it: messages say float32, whatever a graph calls it."""
+    return _TYPED.get(str(value), str(value)) if setting in ("dtype", "kv_cache_dtype") else str(value)
 
 
 def dtype_named(name: str | None, known: Mapping[str, str | None], setting: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Whatever a config says, the model is right or the error is one on purpose: a sample of `fuzzed`, run whole by hand."""
+"""Whatever a config says, a model loads or the error is one on purpose. A sample of `fuzzed`; the rest runs by hand."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from models.fuzzed import drive, sources
 
 
-@pytest.mark.parametrize("seed", [1, int(os.environ.get("OCTAVO_TEST_SEED", "2"))])
 def test_a_mutated_description_is_refused_by_name_or_right(
-    seed: int, tmp_path: Path, minilm: Path, smollm2_folder: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, minilm: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    found = drive(300, seed, sources(tmp_path, {"minilm": minilm, "smollm2": smollm2_folder}), tmp_path)
-    assert found["right"] > 30 and found["CheckpointError"] > 100, found
+    found = drive(200, int(os.environ.get("OCTAVO_TEST_SEED", "2")), sources(tmp_path, {"minilm": minilm}), tmp_path)
+    for kind in ("folder", "gguf", "tokenizer"):
+        assert found[f"{kind} right"] and found[f"{kind} CheckpointError"], found
