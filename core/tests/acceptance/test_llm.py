@@ -144,7 +144,7 @@ def test_a_cache_too_small_for_one_sequence_says_how_much_there_is_and_which_kno
         LLM(smollm2_gguf, max_model_len=8192, num_kv_blocks=100)
     LLM(smollm2_gguf, max_model_len=1584, num_kv_blocks=100).close()
     with pytest.raises(
-        ConfigError, match=r"[MG]iB at --memory-utilization .* one sequence of 8192 tokens .*--max-model-len"
+        ConfigError, match=r"[MG]iB at --memory-utilization .* one sequence of 8192 tokens .*raise --memory-utilization"
     ):
         LLM(smollm2_gguf, max_model_len=8192, memory_utilization=1e-3)
 

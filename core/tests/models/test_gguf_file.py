@@ -199,3 +199,12 @@ def test_text_that_is_not_utf8_is_damage(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match="not UTF-8"):
         GGUFFile(path)
+
+
+def test_arrays_in_arrays_without_end_are_damage(tmp_path: Path) -> None:
+    nested = struct.pack("<IQ", 9, 1) * 100_000
+    name = b"deep"
+    header = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", len(name)) + name + struct.pack("<I", 9)
+    (tmp_path / "m.gguf").write_bytes(header + nested)
+    with pytest.raises(CheckpointError, match="arrays in arrays without end under deep"):
+        GGUFFile(tmp_path / "m.gguf")

@@ -202,5 +202,8 @@ def _read_metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for _ in range(count):
         key = cursor.string()
-        metadata[key] = cursor.value(cursor.scalar("I"))
+        try:
+            metadata[key] = cursor.value(cursor.scalar("I"))
+        except RecursionError as error:
+            raise CheckpointError(f"{cursor.path} is damaged: arrays in arrays without end under {key}") from error
     return metadata

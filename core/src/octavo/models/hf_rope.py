@@ -128,7 +128,8 @@ def rotation(parameters: Mapping[str, Any], head_dim: int, theta: Any, fields: F
     fields.raw("original_max_position_embeddings")  # without a meaning where nothing is scaled by it
     turned = _turned(head_dim, beside if partial is None else partial)
     base = positive(theta, "rope_theta")
-    plain = inverse_frequencies(RopeSpec(turned, base))
+    with np.errstate(all="ignore"):
+        plain = inverse_frequencies(RopeSpec(turned, base))
     if not np.all(np.isfinite(plain) & (plain > 0)):
         raise CheckpointError(f"config.json: rope_theta is {shown(theta)}; no frequencies follow from it")
     found = build(_Rope(str(kind), parameters, fields, base, plain))

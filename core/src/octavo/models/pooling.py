@@ -6,6 +6,7 @@ an encoder has the pooling of its family, and a decoder takes its last token.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from octavo.errors import CheckpointError, ConfigError
 from octavo.graph import Graph, pooled
 from octavo.models.fields import shown
 from octavo.models.safetensors_reader import read_json, read_json_list
+
+_logger = logging.getLogger(__name__)
 
 _KINDS = {
     "pooling_mode_mean_tokens": "mean",
@@ -85,6 +88,7 @@ def apply_task(
                 "serve it as an embedding model (--task embed)"
             )
         return graph, None
+    _tell_prompts(path)
     kind = stored_pooling(path) or ("first" if encoder else "last")
     graph = pooled(graph, kind)
     whole = kind != "last" or sees_all
@@ -151,6 +155,20 @@ def config_overrides(folder: Path) -> Mapping[str, Any]:
             "keeps the case; send texts in lower case, and set it to false"
         )
     return overrides
+
+
+def _tell_prompts(folder: Path) -> None:
+    """sentence-transformers puts a default prompt before every text; Octavo leaves texts as they are sent."""
+    file = folder / "config_sentence_transformers.json"
+    if not file.is_file():
+        return
+    name = read_json(file).get("default_prompt_name")
+    if name is not None:
+        _logger.warning(
+            "%s: default_prompt_name is %s; prompts are not put before texts here: send them with the texts",
+            file,
+            shown(name),
+        )
 
 
 def _sentence_config(folder: Path) -> tuple[Path, Mapping[str, Any]]:

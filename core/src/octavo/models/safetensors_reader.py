@@ -81,7 +81,7 @@ class SafetensorsFile:
             )
         try:
             header = json.loads(mapped[_LENGTH_BYTES:start])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{self.path} is no safetensors file: its header is not JSON ({error})") from error
         if not isinstance(header, dict):
             raise CheckpointError(f"{self.path} is no safetensors file: its header is no JSON object")
@@ -218,7 +218,7 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
 
 
