@@ -21,7 +21,9 @@ well they fit (a cross-encoder)."""
 
 KV_DTYPES: Mapping[str, str | None] = {**DTYPES, "int8": "int8"}
 
-_TYPED: Mapping[str, str] = {own: typed for typed, own in reversed(DTYPES.items()) if own is not None}  # f32: float32
+_TYPED: Mapping[str, str] = {
+    own: typed for typed, own in reversed([*DTYPES.items()]) if own is not None
+}  # f32: float32
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,8 @@ def negotiate_by_declaration(
             )
         chosen[setting] = value
         if getattr(request.settings, setting) is None and value != allowed[0]:
-            default = typed(setting, allowed[0])
-            decisions.append(Decision(setting, value, name, f"its preference; the default is {default}"))
+            usual = typed(setting, allowed[0])
+            decisions.append(Decision(setting, value, name, f"its preference; the default is {usual}"))
     block_size: int = chosen["block_size"]
     if limits.max_volume is not None and limits.max_volume < block_size:
         reason = f"{name} takes at most {limits.max_volume} tokens (rows x context) in a step, less than one block"
