@@ -58,7 +58,7 @@ def mutated(value: Any, rng: random.Random) -> Any:
             del holder[key]
         elif kind < 0.35 and isinstance(value, dict):
             value[rng.choice(("rope_parameters", "rope_scaling"))] = copy.deepcopy(rng.choice(ROPES))
-        elif kind < 0.5 and isinstance(holder[key], (int, float)) and not isinstance(holder[key], bool):
+        elif kind < 0.5 and type(holder[key]) in (int, float) and abs(holder[key]) < 2**70:
             holder[key] = rng.choice(
                 (holder[key] * 2, -holder[key], holder[key] + 1, float(holder[key]), holder[key] / 3)
             )

@@ -254,6 +254,7 @@ def test_no_key_of_a_published_config_or_of_transformers_own_is_unknown(
         (LLAMA_3_2, {"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; it can be 2147483647 at most"),
         (LLAMA_3_2, {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000; it can be 4096 at most"),
         (LLAMA_3_2, {"num_key_value_heads": 0}, "kv_heads is 0"),
+        (LLAMA_3_2, {"head_dim": 2**31 - 2}, r"heads have 2147483646 elements \(head_dim\); 65536 is the most"),
         (LLAMA_3_2, {"attention_bias": "false"}, "attention_bias is 'false'; it must be true or false"),
         (LLAMA_3_2, {"hidden_act": ["silu"]}, r"activation \['silu'\] is not supported"),
         (LLAMA_3_2, {"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM'; it must be a list"),

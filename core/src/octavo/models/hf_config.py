@@ -24,6 +24,7 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "relu": "relu",
 }
+_WIDEST_HEAD = 65536  # frequencies are computed for each pair; no model has a hundredth of this
 MOST_LAYERS = 4096  # a graph has an entry for each; no model has a tenth of this
 
 
@@ -37,6 +38,8 @@ def decoder_config(family: str, fields: Fields, ropes: Callable[[Fields, int], R
     head_dim = fields.optional_integer("head_dim") or hidden // max(heads, 1)
     if head_dim < 1:
         raise CheckpointError(f"config.json: hidden_size {hidden} has no room for {heads} heads (num_attention_heads)")
+    if head_dim > _WIDEST_HEAD:
+        raise CheckpointError(f"config.json: heads have {head_dim} elements (head_dim); {_WIDEST_HEAD} is the most")
     kv_heads = fields.optional_integer("num_key_value_heads")
     turned = (ropes or rope)(fields, head_dim)
     return ModelConfig(
