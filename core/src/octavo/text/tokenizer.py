@@ -103,7 +103,8 @@ class Tokenizer:
                 )
             (second or first).truncate(room)
         whole = self._backend.post_process(first, second)
-        if "token_type_ids" not in self.hf.model_input_names:  # such a model is given none
+        given = self.hf.init_kwargs.get("model_input_names")  # the checkpoint's own: the class may be another's
+        if isinstance(given, list) and "token_type_ids" not in given:
             return whole.ids, [0] * len(whole.ids)
         return whole.ids, whole.type_ids
 
