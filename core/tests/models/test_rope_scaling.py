@@ -270,6 +270,7 @@ def test_a_gguf_whose_heads_turn_in_part_is_its_folder(tmp_path: Path) -> None:
         ({"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"),
         ({**YARN, "partial_rotary_factor": 0.5}, "attention factor 1.2.* is not supported where only 8 of 16"),
         ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be above 0"),
+        ({"rope_type": "linear", "factor": 1e308, "rope_theta": 1e30}, "frequencies that are no numbers above 0"),
     ],
 )
 def test_what_no_rope_can_be_made_of_is_named(rope: dict[str, Any], message: str, tmp_path: Path) -> None:

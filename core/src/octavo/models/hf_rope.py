@@ -92,9 +92,8 @@ class _Rope:
 
     def rotation(self, scaled: npt.NDArray[np.float64], factor: float = 1.0, max_position: int = 0) -> Rotation:
         """With the frequencies ``scaled`` [pairs], as divisors of the plain ones."""
-        if not np.all(np.isfinite(scaled) & (scaled > 0)):
-            raise CheckpointError(f"config.json: rope type {self.kind} leads to frequencies that are no numbers")
-        divisors = FrequencyFactors(tuple(float(f) for f in self.plain / scaled))
+        with np.errstate(all="ignore"):
+            divisors = FrequencyFactors(tuple(float(f) for f in self.plain / scaled))
         scaling = None if all(f == 1.0 for f in divisors.factors) else divisors
         return Rotation(RopeSpec(0, self.theta, scaling), factor, max_position)
 
@@ -139,6 +138,10 @@ def rotation(parameters: Mapping[str, Any], head_dim: int, theta: Any, fields: F
             f"where only {turned} of {head_dim} elements of a head are rotated (partial_rotary_factor)"
         )
     spec = RopeSpec(head_dim, found.spec.theta, found.spec.scaling, None if turned == head_dim else turned)
+    with np.errstate(all="ignore"):
+        scaled = inverse_frequencies(spec)
+    if not np.all(np.isfinite(scaled) & (scaled > 0)):
+        raise CheckpointError(f"config.json: rope type {kind} leads to frequencies that are no numbers above 0")
     return Rotation(spec, found.attention_factor, found.max_position)
 
 
