@@ -61,11 +61,15 @@ class _ChoiceWriter:
         self._echo = ""
         skip = job.params.skip_special_tokens
         if body.echo:
-            self._echo = service.backend.tokenizer.decode(self._prompt, skip_special_tokens=skip)
+            # A character that the prompt does not complete is in the text that goes on from it.
+            self._echo = service.backend.tokenizer.decode_open(self._prompt, skip_special_tokens=skip)
         self._logprobs: CompletionLogprobsWriter | None = None
         if body.logprobs is not None:
             as_ids = bool(body.return_tokens_as_token_ids)
-            self._logprobs = CompletionLogprobsWriter(service.names, body.logprobs, as_ids=as_ids, skip_special=skip)
+            before = () if body.echo else self._prompt
+            self._logprobs = CompletionLogprobsWriter(
+                service.names, body.logprobs, before, as_ids=as_ids, skip_special=skip
+            )
         self._begun = False
 
     def write(

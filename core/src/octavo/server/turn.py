@@ -15,6 +15,7 @@ from octavo.errors import RequestError
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Choice
+from octavo.server.content_tokens import ContentToken, ContentTokens
 from octavo.server.forms import form_of
 from octavo.server.history import for_template
 from octavo.server.prompts import Truncation, conversation_prompt
@@ -59,6 +60,8 @@ class Piece:
     """Its text, sorted; may lag behind the tokens."""
     finish_reason: str | None
     """None while it runs; then "stop", "length" or "tool_calls"."""
+    content_tokens: Sequence[Sequence[ContentToken]] = ()
+    """For each of the parts the tokens of the content that are known with it, where logprobs were asked for."""
 
 
 @dataclass
@@ -78,12 +81,15 @@ class Answer:
     text: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    content_tokens: list[ContentToken] = field(default_factory=list)
     finish_reason: str | None = None
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
         self.whole.add(piece.choice)
         self.finish_reason = piece.finish_reason
+        for tokens in piece.content_tokens:
+            self.content_tokens += tokens
         for part in piece.parts:
             match part:
                 case Words(text):
@@ -138,6 +144,11 @@ class Turn:
         self._parsers = parsers
         self._calls = [0] * len(parsers)
         self._one_call = one_call
+        self._tokens: list[ContentTokens] = []
+        """Of each choice, where logprobs were asked for."""
+        if job.params.logprobs is not None:
+            tokenizer, prompt = service.backend.tokenizer, job.prompts[0]
+            self._tokens = [ContentTokens(tokenizer, prompt, job.params) for _ in parsers]
 
     @classmethod
     async def prepare(cls, service: Service, ask: Ask, response_id: str) -> Turn:
@@ -216,4 +227,15 @@ class Turn:
         reason = choice.finish_reason
         if reason == "stop" and self._calls[choice.index]:
             reason = "tool_calls"
-        return Piece(choice, parts, reason)
+        return self._with_tokens(Piece(choice, parts, reason))
+
+    def _with_tokens(self, piece: Piece) -> Piece:
+        """The piece with its content's tokens, where logprobs were asked for."""
+        choice, last = piece.choice, piece.finish_reason is not None
+        if not self._tokens:
+            return piece
+        tokens = self._tokens[choice.index]
+        tokens.add(choice.token_ids, choice.logprobs or (), last=last)
+        found = tokens.of(piece.parts, last=last)
+        parts = piece.parts if len(found) == len(piece.parts) else [*piece.parts, Words("")]
+        return replace(piece, parts=parts, content_tokens=found)

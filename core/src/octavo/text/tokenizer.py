@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import CheckpointError, RequestError
 from octavo.text.chat import Message, RunTemplate, check_template, render, run_template
+from octavo.text.detokenizer import Detokenizer, open_text
 from octavo.text.fim import FillInMiddle, fim_of_gguf, fim_of_vocabulary
 from octavo.text.pieces import TOKEN_IDS, Pieces
 from octavo.text.quiet import quiet_transformers
@@ -115,6 +116,16 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids, all at once. Ids outside the vocabulary contribute nothing; broken UTF-8 becomes U+FFFD."""
         return self._backend.decode([i for i in ids if i in TOKEN_IDS], skip_special_tokens=skip_special_tokens)
+
+    def decode_open(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """As `decode`, less a character that the ids begin and do not complete: see `Detokenizer`."""
+        return open_text(self, ids, skip_special_tokens=skip_special_tokens)
+
+    def detokenizer(
+        self, prompt_ids: Sequence[int], *, skip_special_tokens: bool = True, visible: Iterable[int] = ()
+    ) -> Detokenizer:
+        """What makes text of the tokens that go on from a prompt."""
+        return Detokenizer(self, prompt_ids, skip_special_tokens=skip_special_tokens, visible=visible)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for inside a text; may be a part of a character. Empty outside the vocabulary."""
