@@ -74,6 +74,8 @@ class EngineConfig:
     served_model_names: tuple[str, ...] = ()
     chat_template: str | None = None
     """A Jinja template in place of the checkpoint's own."""
+    special_tokens_in_messages: bool = False
+    """Whether messages may write special tokens of the model, as they could in a plain prompt."""
     grammar_seconds: float = 10.0
     """How long compiling the form of structured output may take."""
     grammar_memory: int = 2**30

@@ -79,6 +79,12 @@ class RunningOptions:
     chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = (
         None
     )
+    special_tokens_in_messages: Annotated[
+        bool,
+        typer.Option(
+            "--special-tokens-in-messages", help="Let messages write special tokens, such as the end of a turn."
+        ),
+    ] = False
     step_timeout: Annotated[
         float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
     ] = 300.0
@@ -137,6 +143,7 @@ def engine_config(model: str, shape: ShapeOptions, running: RunningOptions | Non
         task=_task(running.task),
         served_model_names=tuple(running.served_model_name or ()),
         chat_template=_read_template(running.chat_template),
+        special_tokens_in_messages=running.special_tokens_in_messages,
         step_timeout=running.step_timeout,
     )
 

@@ -82,6 +82,7 @@ class LLM:
 
     ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
     ``task`` makes an embedding model of one that generates ("embed"); encoders need not be told.
+    ``special_tokens_in_messages`` lets what `chat` is given write the model's special tokens.
     ``itl_target_ms`` keeps the prompt chunks of a step so short that no request waits longer for its next token.
     ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
     sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
@@ -108,6 +109,7 @@ class LLM:
         require_artifacts: bool = False,
         itl_target_ms: float | None = None,
         task: Task | None = None,
+        special_tokens_in_messages: bool = False,
         seed: int = 0,
         **unbuilt: Any,
     ) -> None:
@@ -134,6 +136,7 @@ class LLM:
             require_artifacts=require_artifacts,
             itl_target_ms=itl_target_ms,
             task=task,
+            special_tokens_in_messages=special_tokens_in_messages,
             seed=seed,
         )
         with startup_progress() as progress:

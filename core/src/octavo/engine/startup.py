@@ -67,7 +67,9 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     platform = select(registry.platforms, config.platform or env.platform())
     path = resolve(config.model)
     model, plan = plan_model(config, path, platform, registry)
-    tokenizer = load_tokenizer(path, chat_template=config.chat_template)
+    tokenizer = load_tokenizer(
+        path, chat_template=config.chat_template, special_tokens_in_messages=config.special_tokens_in_messages
+    )
     artifacts = engine_store(config)
     device = platform.open(Rank(threads=config.threads, artifacts=artifacts))
     try:

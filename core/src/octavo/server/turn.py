@@ -164,6 +164,7 @@ class Turn:
             tools=shown,
             chat_template=ask.chat_template,
             variables=ask.template_variables,
+            assistant_markers=parsers.special,
         )
         if ask.truncation is not None:
             prompt = ask.truncation.of(prompt, service.backend.max_model_len, params.max_tokens)
