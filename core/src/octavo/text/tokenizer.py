@@ -228,8 +228,9 @@ def load_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a model folder or a .gguf file; reads local files only and runs no code from the checkpoint.
 
-    `chat_template` replaces the checkpoint's; for `special_tokens_in_messages` see `Tokenizer`. Raises CheckpointError if
-    there is no tokenizer, or it is damaged or of an unknown kind, ConfigError for a `chat_template` that is no template.
+    `chat_template` replaces the checkpoint's; for `special_tokens_in_messages` see `Tokenizer`. Raises CheckpointError
+    if there is no tokenizer, or it is damaged or of an unknown kind, ConfigError for a `chat_template` that is no
+    template.
     """
     if chat_template is not None:
         check_template(chat_template)
