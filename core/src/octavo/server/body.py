@@ -83,6 +83,8 @@ def _request_error(error: ValidationError) -> RequestError:
     reason = first["msg"][:1].lower() + first["msg"][1:]
     if first["type"] == "missing":
         return RequestError(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+    if first["type"] == "extra_forbidden":
+        return RequestError(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")
     value = first["input"]
     if first["type"].endswith("_type"):
         message = f"Invalid type for '{param}': {reason}, but got {_json_name(value)} instead."

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from octavo.runner.plan import TokenLogprobs
 from octavo.server.backend import Choice
 from octavo.server.body import read_body
+from octavo.server.context import fitted
 from octavo.server.errors import request_id_of
 from octavo.server.fields import COMPLETION_UNBUILT
 from octavo.server.logprobs import CompletionLogprobsWriter, floored, prompt_logprobs
@@ -41,6 +42,8 @@ def routes(service: Service) -> APIRouter:
             prompts = [cut.of(prompt, service.backend.max_model_len, params.max_tokens) for prompt in prompts]
         if body.suffix and tokenizer.fim is not None and not params.ignore_eos:
             params = replace(params, stop_token_ids=params.stop_ids | tokenizer.fim.ends)
+        over = body.context_overflow or ("error" if body.max_tokens is not None else "truncate")
+        params = fitted(params, max(map(len, prompts)), service.backend.max_model_len, over)
         job = service.job("cmpl", body, request_id_of(request), prompts, params)
         answer = _Answer(service, body, job, model)
         if body.stream:

@@ -59,9 +59,9 @@ def test_the_end_at_the_limit_is_told(claude: anthropic.Anthropic) -> None:
 
 
 def test_more_tokens_than_the_context_has_may_be_asked_for(served, engine: FakeEngine) -> None:
-    engine.max_model_len = 40
+    engine.max_model_len = 100
     assert post(served, max_tokens=32_000).json["stop_reason"] == "end_turn"
-    assert engine.seen[0].params.max_tokens is None
+    assert engine.seen[0].params.max_tokens == 100 - len(engine.seen[0].prompt)
     engine.bad_finish = "length"
     assert post(served, max_tokens=32_000).json["stop_reason"] == "model_context_window_exceeded"
 

@@ -11,6 +11,7 @@ from octavo.server.messages.history import chat_messages
 from octavo.server.messages.refusals import wrong
 from octavo.server.messages.schema import TurnFields
 from octavo.server.messages.tools import read_choice, read_tools
+from octavo.server.params import MESSAGE_FIELDS
 from octavo.server.prompts import normalise_messages, truncation
 from octavo.server.turn import Ask
 from octavo.server.variables import THINKING
@@ -61,6 +62,8 @@ def message_ask(body: TurnFields, params: SamplingParams) -> Ask:
         continue_final_message=goes_on,
         template_variables=_variables(body),
         truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
+        over_context=body.context_overflow or "truncate",
+        field_names=MESSAGE_FIELDS,
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
     )
