@@ -79,6 +79,12 @@ class RunningOptions:
     chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = (
         None
     )
+    generation_config: Annotated[
+        str,
+        typer.Option(
+            help="auto: what requests leave out comes from the checkpoint's generation_config.json; none, or vllm: not."
+        ),
+    ] = "auto"
     special_tokens_in_messages: Annotated[
         bool,
         typer.Option(
@@ -143,6 +149,7 @@ def engine_config(model: str, shape: ShapeOptions, running: RunningOptions | Non
         task=_task(running.task),
         served_model_names=tuple(running.served_model_name or ()),
         chat_template=_read_template(running.chat_template),
+        generation_config=running.generation_config,
         special_tokens_in_messages=running.special_tokens_in_messages,
         step_timeout=running.step_timeout,
     )

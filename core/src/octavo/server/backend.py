@@ -161,7 +161,7 @@ class Backend(Protocol):
 
     @property
     def default_params(self) -> Mapping[str, Any]:
-        """The checkpoint's generation_config; sampling fields a request leaves out come from here."""
+        """Fields of the checkpoint's generation_config; what a request leaves out comes from here."""
 
     def generate(
         self,

@@ -236,8 +236,10 @@ def load_tokenizer(
         check_template(chat_template)
     with quiet_transformers():
         if path.is_dir():
+            hf = _from_folder(path)
+            hf.chat_template = _stored_template(path, hf.chat_template)
             return Tokenizer(
-                _from_folder(path),
+                hf,
                 _generation_ends(path),
                 chat_template,
                 special_tokens_in_messages=special_tokens_in_messages,
@@ -284,6 +286,25 @@ def _generation_ends(folder: Path) -> frozenset[int]:
     if not all(type(token_id) is int for token_id in ids):
         raise CheckpointError(f"{file}: eos_token_id is {ends!r}; expected a token id or a list of them")
     return frozenset(ids)
+
+
+def _stored_template(folder: Path, of_tokenizer: str | dict[str, str] | None) -> str | dict[str, str] | None:
+    """The templates of a folder. transformers has read ``chat_template.jinja``, ``additional_chat_templates`` and
+    ``tokenizer_config.json``; before the last comes ``chat_template.json``, where processors keep theirs.
+    """
+    file = folder / "chat_template.json"
+    if not file.is_file() or (folder / "chat_template.jinja").is_file():
+        return of_tokenizer
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))["chat_template"]
+        named = {one["name"]: one["template"] for one in stored} if isinstance(stored, list) else stored
+        found: dict[str, str] = {"default": named} if isinstance(named, str) else dict(named)
+    except (ValueError, TypeError, LookupError) as error:
+        raise CheckpointError(f"{file} is not a JSON object with chat_template: {error!r}") from error
+    for name, template in found.items():
+        if not isinstance(template, str):
+            raise CheckpointError(f"{file}: chat_template {name!r} is {type(template).__name__}; expected a string")
+    return {**_templates(of_tokenizer), **found}
 
 
 def _templates(template: str | dict[str, str] | None) -> dict[str, str]:
