@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from scripted_engine import ScriptedServer
 
 from octavo.text import load_tokenizer
+from octavo.text.parts import Part, Words
+from octavo.text.tools import ToolParser
 
 pytestmark = pytest.mark.real_model
 
@@ -131,3 +133,32 @@ def test_a_character_of_several_tokens_is_content_of_all_of_them(served: Scripte
     served.say(*ids)
     content, entries = checked_chat(served)
     assert (content, len(entries)) == ("☃", len(ids))
+
+
+class Loud:
+    """A plugin's parser that does not say where its words stand: what is between stars is no words."""
+
+    def __init__(self) -> None:
+        self._starred = False
+
+    def push(self, text: str) -> list[Part]:
+        parts: list[Part] = []
+        for character in text:
+            if character == "*":
+                self._starred = not self._starred
+            elif not self._starred:
+                parts.append(Words(character))
+        return parts
+
+    def finish(self) -> list[Part]:
+        return []
+
+
+def test_words_of_a_parser_that_does_not_say_where_they_stand_are_looked_for(smollm2_gguf: Any) -> None:
+    loud = ToolParser("loud", open=lambda tools: Loud(), claims=lambda template: False)
+    tokenizer = load_tokenizer(smollm2_gguf, chat_template=TEMPLATE)
+    served = ScriptedServer(tokenizer, plugged=(loud,), tool_parser="loud")
+    served.say("One two *xyz* and three")
+    content, entries = checked_chat(served, tools=TOOLS)
+    assert content == "One two  and three"
+    assert [entry["token"] for entry in entries][:2] == ["One", " two"]

@@ -66,8 +66,10 @@ def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limi
     check_depth(data, body, limits)
     check_text(data, body, limits)
     refuse_unbuilt(body, unbuilt)
+    # Left are values of those fields that ask for nothing; a model that knows no other fields need not know these.
+    asked = {name: value for name, value in body.items() if name not in unbuilt or name in model.model_fields}
     try:
-        return model.model_validate(body)
+        return model.model_validate(asked)
     except ValidationError as error:
         raise _request_error(error) from error
 

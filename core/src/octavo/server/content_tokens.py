@@ -56,6 +56,8 @@ class ContentTokens:
         self._tokens: deque[_Token] = deque()
         self._begins: list[int] = []  # of each character of the text among the bytes of all tokens
         self._ends: list[int] = []
+        self._text: list[str] = []  # the characters
+        self._found = 0  # of them, those up to the end of the words that were found last
         self._size = 0  # bytes of all tokens
         self._pending = self._open_character(prompt)  # bytes whose characters have not come; first some of the prompt
 
@@ -85,6 +87,7 @@ class ContentTokens:
         """Characters that have come of the pending bytes."""
         if not text:
             return
+        self._text += text
         begin, data = self._size - len(self._pending), text.encode()
         skipped = self._pending.find(data)
         if skipped < 0:  # broken UTF-8, whose replacement characters are not what the tokens spell
@@ -106,12 +109,22 @@ class ContentTokens:
 
         A token comes with the last of its content; where that is seen only from what follows, with that.
         """
-        found = [self._words(part.spans) if isinstance(part, Words) else self._settled() for part in parts]
+        found = [self._words(self._spans(part)) if isinstance(part, Words) else self._settled() for part in parts]
         if last:
             rest = self._settled()
             if rest:
                 found = [*found[:-1], [*found[-1], *rest]] if found else [rest]
         return found
+
+    def _spans(self, part: Words) -> Sequence[Span]:
+        """Where words stand; those of a parser that does not say are looked for behind the words before them."""
+        spans = part.spans
+        if not spans and part.text:
+            at = "".join(self._text[self._found :]).find(part.text)
+            spans = () if at < 0 else ((self._found + at, self._found + at + len(part.text)),)
+        if spans:
+            self._found = spans[-1][1]
+        return spans
 
     def _words(self, spans: Iterable[Span]) -> list[ContentToken]:
         done: list[ContentToken] = []

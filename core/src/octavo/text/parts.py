@@ -62,7 +62,8 @@ Part: TypeAlias = Words | Thoughts | CallBegins | CallArguments
 class OutputParser(Protocol):
     """Sorts one answer's text into parts, as it comes. Every text has parts: a parser never fails on one.
 
-    Words say by their ``spans`` where they stand in the text; words that do not have no logprobs.
+    Words should say by their ``spans`` where they stand in the text, for their logprobs: others are looked for, and the
+    same text may stand in what is no words.
     """
 
     def push(self, text: str) -> list[Part]:

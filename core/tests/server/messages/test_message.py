@@ -164,7 +164,6 @@ def test_what_agents_send_along_does_no_harm(claude: anthropic.Anthropic, engine
         tools=[{**TOOL, "cache_control": mark, "eager_input_streaming": True}],
         context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         service_tier="auto",
-        extra_body={"something_new": 1},
     )
     assert got.content[0].text == "Hello, world!"
     assert engine.seen[0].text.endswith("system:Be brief.|user:Hi|assistant:")

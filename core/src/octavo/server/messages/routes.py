@@ -9,7 +9,7 @@ from octavo.server.body import read_body
 from octavo.server.errors import Failure, request_id_of
 from octavo.server.messages.ask import message_ask, read_thinking
 from octavo.server.messages.replies import TokensCount
-from octavo.server.messages.schema import UNBUILT, MessagesRequest, TurnFields
+from octavo.server.messages.schema import UNBUILT, CountRequest, MessagesRequest
 from octavo.server.messages.writer import MessageWriter
 from octavo.server.params import message_params, served_name
 from octavo.server.service import Service, json_response
@@ -42,7 +42,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/v1/messages/count_tokens")
     async def count_tokens(request: Request) -> Response:
-        body = await read_body(request, TurnFields, UNBUILT)
+        body = await read_body(request, CountRequest, UNBUILT)
         served_name(body.model, backend.model_names)
         turn = await Turn.prepare(service, message_ask(body, SamplingParams()), request_id_of(request))
         return _named(request, json_response(TokensCount(turn.job.prompt_tokens)))
