@@ -135,6 +135,13 @@ def test_a_character_of_several_tokens_is_content_of_all_of_them(served: Scripte
     assert (content, len(entries)) == ("☃", len(ids))
 
 
+def test_words_that_come_behind_reasoning_have_their_tokens(served: ScriptedServer) -> None:
+    served.say("</think><tool<think>THE END")
+    content, entries = checked_chat(served, tools=TOOLS)
+    assert content == "</think><tool"
+    assert [entry["token"] for entry in entries] == ["</", "think", ">", "<", "tool"]
+
+
 class Loud:
     """A plugin's parser that does not say where its words stand: what is between stars is no words."""
 

@@ -45,7 +45,7 @@ class _Token:
 
 
 class ContentTokens:
-    """Finds the content's tokens of one choice. Joined, their bytes are the content, each token coming once."""
+    """Finds the content's tokens of one choice. Joined, their bytes are the content."""
 
     def __init__(self, tokenizer: TextTokenizer, prompt: Sequence[int], params: SamplingParams) -> None:
         visible = frozenset(params.visible_special_ids)
@@ -148,8 +148,11 @@ class ContentTokens:
         return done
 
     def _settled(self) -> list[ContentToken]:
-        """A token whose rest is no content."""
+        """A token that content ends in, as far as is known: words that were held back may come behind what follows,
+        and then the token comes again with its rest.
+        """
         if not self._tokens or not self._tokens[0].kept:
             return []
-        token = self._tokens.popleft()
-        return [ContentToken(token.entry, token.kept)]
+        token = self._tokens[0]
+        kept, token.kept = token.kept, b""
+        return [ContentToken(token.entry, kept)]
