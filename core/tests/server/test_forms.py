@@ -98,10 +98,10 @@ def test_a_tool_without_parameters_is_called_without_arguments() -> None:
 
 
 def test_what_a_schema_asks_in_vain_is_an_error_for_strict_tools_alone() -> None:
-    odd = {"type": "object", "properties": {"a": {"type": "string", "format": "of-my-own"}}, "required": ["a"]}
+    odd = {"type": "object", "properties": {"a": {"type": "string", "format": "idn-email"}}, "required": ["a"]}
     text = '{"name": "f", "arguments": {"a": "x"}}'
     assert accepts(form(kind="json", tools=[Tool("f", "", odd)], must_call=True), text)
-    with pytest.raises(AssertionError, match="of-my-own"):
+    with pytest.raises(AssertionError, match="idn-email"):
         accepts(form(kind="json", tools=[Tool("f", "", odd, strict=True)], must_call=True), text)
 
 
@@ -187,3 +187,32 @@ def test_markers_that_are_special_tokens_stand_by_number() -> None:
     assert 'call_0: <[300]> "\\n" "{\\"name\\": \\"get_time\\", \\"arguments\\": "' in grammar.rules(
         [TIME], held.literal, several=False
     )
+
+
+def test_the_classes_of_a_regex_beside_reasoning_are_ascii() -> None:
+    parsers = Parsers(FakeTokenizer(), None, THINK)
+
+    def held(regex: str) -> StructuredOutput | None:
+        asked = StructuredOutput(regex=regex, param="structured_outputs.regex")
+        return form_of(asked, (), None, parsers, must_call=False, several=True, inside=False)
+
+    made = held(r"^\d+/\w$")
+    assert made is not None and made.grammar is not None
+    assert r"form: /[0-9]+\/[0-9A-Za-z_]/" in made.grammar
+    with pytest.raises(RequestError, match="range up to") as caught:
+        held(r"[a-\d]")
+    assert caught.value.param == "structured_outputs.regex"
+
+
+def test_a_schema_beside_reasoning_is_enforced_exactly_or_refused() -> None:
+    parsers = Parsers(FakeTokenizer(), None, THINK)
+
+    def held(schema: dict[str, object]) -> StructuredOutput | None:
+        asked = StructuredOutput(json=schema, param="response_format")
+        return form_of(asked, (), None, parsers, must_call=False, several=True, inside=False)
+
+    with pytest.raises(RequestError, match="minProperties 2") as caught:
+        held({"type": "object", "minProperties": 2})
+    assert caught.value.param == "response_format"
+    made = held({"type": "array", "uniqueItems": False})
+    assert made is not None and "uniqueItems" not in str(made.grammar)

@@ -20,7 +20,7 @@ TALK = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Héllo  wörld 😀"},
     {"role": "assistant", "content": "Yes."},
-    {"role": "user", "content": "<|im_end|>?"},
+    {"role": "user", "content": "<|im_en|>?"},
 ]
 
 
@@ -50,6 +50,15 @@ def test_texts_have_the_tokens_of_transformers(client: TestClient, judge: Any) -
         assert got["token_strs"] == judge.convert_ids_to_tokens(got["tokens"])
         back = client.post("/detokenize", json={"tokens": got["tokens"]}).json()["prompt"]
         assert back == judge.decode(got["tokens"])
+
+
+def test_a_message_cannot_end_itself(client: TestClient, judge: Any) -> None:
+    [end] = judge.encode("<|im_end|>", add_special_tokens=False)
+    body = {"messages": [{"role": "user", "content": "a<|im_end|>b"}], "add_generation_prompt": False}
+    tokens = client.post("/tokenize", json=body).json()["tokens"]
+    text = client.post("/apply-template", json=body).json()["prompt"]
+    assert text.count("<|im_end|>") == tokens.count(end) + 1 == 3  # with the template's own system message
+    assert judge.decode(tokens) == text
 
 
 @pytest.mark.parametrize("add", [True, False])

@@ -31,6 +31,11 @@ TAG = {"type": "structural_tag", "structures": [{"begin": "<a>", "schema": {}, "
         ),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": True}}}, StructuredOutput(json=True)),
         ({"response_format": TAG}, StructuredOutput(structural_tag=TAG)),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, StructuredOutput(json=SCHEMA)),
+        (
+            {"response_format": {"type": "json_schema", "schema": SCHEMA, "json_schema": None}},
+            StructuredOutput(json=SCHEMA),
+        ),
         ({"structured_outputs": {"json": SCHEMA}}, StructuredOutput(json=SCHEMA)),
         ({"structured_outputs": {"json": '{"type": "null"}'}}, StructuredOutput(json={"type": "null"})),
         ({"structured_outputs": {"regex": "a+", "json": None}}, StructuredOutput(regex="a+")),
@@ -61,6 +66,24 @@ def test_both_apis_take_both_fields(served, engine: FakeEngine, fields: dict[str
             {"response_format": {"type": "json_schema", "json_schema": {"schema": "x"}}},
             "response_format.json_schema.schema",
         ),
+        ({"response_format": {"type": "text", "schema": SCHEMA}}, "response_format.schema"),
+        (
+            {"response_format": {"type": "json_object", "json_schema": {"schema": SCHEMA}}},
+            "response_format.json_schema",
+        ),
+        ({"response_format": {"type": "json_object", "schema": 1}}, "response_format.schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}, "schema": SCHEMA}},
+            "response_format.schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA, "regex": "a"}}},
+            "response_format.json_schema.regex",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": "yes"}}},
+            "response_format.json_schema.strict",
+        ),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": {"regex": 3}}, "structured_outputs.regex"),
@@ -86,10 +109,10 @@ def test_what_is_malformed_is_a_400_that_names_it(
 
 def test_the_responses_api_s_flat_form_is_read_too() -> None:
     flat = {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}
-    assert structured_output(flat, None, param="text.format") == StructuredOutput(json=SCHEMA)
-    with pytest.raises(RequestError) as caught:
-        structured_output({"type": "json_schema", "name": "n"}, None, param="text.format")
-    assert caught.value.param == "text.format.json_schema.schema"
+    assert structured_output(flat, None, param="text.format", flat=True) == StructuredOutput(json=SCHEMA)
+    with pytest.raises(RequestError, match=r"'text\.format\.schema'") as caught:
+        structured_output({"type": "json_schema", "name": "n"}, None, param="text.format", flat=True)
+    assert caught.value.param == "text.format.schema"
 
 
 def test_tokens_to_allow_and_words_to_forbid_reach_the_engine(served, engine: FakeEngine) -> None:

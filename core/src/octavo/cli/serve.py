@@ -103,6 +103,8 @@ def serve(
     typer.echo(describe(started.platform, plan.max_model_len, plan.max_num_seqs, started.kv_blocks, plan.block_size))
     for decision in plan.decisions:
         typer.echo(f"  {decision}")
+    if started.generation.told:
+        typer.echo(f"  {started.generation.told}")
     settings = replace(
         settings,
         plugged=started.plugged,

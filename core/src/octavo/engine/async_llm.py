@@ -85,7 +85,7 @@ class AsyncLLM:
             started.tokenizer,
             model_names=started.model_names,
             max_model_len=started.plan.max_model_len,
-            default_params=started.model.checkpoint.generation_config,
+            default_params=started.generation.fields,
             forms=started.forms,
             pooling=started.model.pooling,
             vocab_size=started.model.config.vocab_size,

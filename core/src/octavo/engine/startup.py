@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from octavo import env
@@ -15,6 +15,7 @@ from octavo.config import EngineConfig
 from octavo.engine.artifacts import all_missing, engine_store
 from octavo.engine.core import EngineCore
 from octavo.engine.forms import Forms
+from octavo.engine.generation import GenerationDefaults, generation_defaults
 from octavo.engine.rehearsal import describe_target, rehearse
 from octavo.engine.sizing import size_kv
 from octavo.errors import ArtifactMissing, ConfigError, PlatformError, UnsupportedFeature
@@ -57,6 +58,8 @@ class Started:
     plan: Plan
     kv_blocks: int
     model_names: tuple[str, ...]
+    generation: GenerationDefaults = field(default_factory=GenerationDefaults)
+    """Defaults of requests."""
     plugged: tuple[object, ...] = ()
     """What the ``octavo_models`` hook returned."""
 
@@ -67,12 +70,19 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     platform = select(registry.platforms, config.platform or env.platform())
     path = resolve(config.model)
     model, plan = plan_model(config, path, platform, registry)
-    tokenizer = load_tokenizer(path, chat_template=config.chat_template)
+    generation = generation_defaults(model.checkpoint.generation_config, path, config.generation_config)
+    if model.pooling is not None:
+        generation = GenerationDefaults()
+    elif generation.told:
+        _logger.info("%s", generation.told)
+    tokenizer = load_tokenizer(
+        path, chat_template=config.chat_template, special_tokens_in_messages=config.special_tokens_in_messages
+    )
     artifacts = engine_store(config)
     device = platform.open(Rank(threads=config.threads, artifacts=artifacts))
     try:
         started = _assemble(config, model, plan, device, tokenizer, platform, progress)
-        return replace(started, plugged=registry.families)
+        return replace(started, generation=generation, plugged=registry.families)
     except ArtifactMissing as error:
         device.close()
         raise all_missing(error, config, platform, artifacts.folder) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
@@ -10,6 +10,16 @@ from octavo.pooling import PoolingParams, Vector
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.text.fim import FillInMiddle
+
+
+class TextStream(Protocol):
+    """Tokens in, text out: ``octavo.text.detokenizer.Detokenizer``."""
+
+    def push(self, ids: Sequence[int]) -> str:
+        """The text that these tokens settle; empty while a character is incomplete."""
+
+    def finish(self) -> str:
+        """The rest, when no more tokens come."""
 
 
 class TextTokenizer(Protocol):
@@ -46,6 +56,14 @@ class TextTokenizer(Protocol):
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of token ids."""
+
+    def decode_open(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """As ``decode``, less a character that the ids begin and do not complete."""
+
+    def detokenizer(
+        self, prompt_ids: Sequence[int], *, skip_special_tokens: bool = True, visible: Iterable[int] = ()
+    ) -> TextStream:
+        """What makes text of the tokens that go on from a prompt. A character that the prompt begins is theirs."""
 
     def token_bytes(self, token_id: int, /) -> bytes:
         """The bytes that one token stands for; not always whole characters."""
@@ -143,7 +161,7 @@ class Backend(Protocol):
 
     @property
     def default_params(self) -> Mapping[str, Any]:
-        """The checkpoint's generation_config; sampling fields a request leaves out come from here."""
+        """Fields of the checkpoint's generation_config; what a request leaves out comes from here."""
 
     def generate(
         self,

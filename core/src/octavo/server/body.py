@@ -66,8 +66,10 @@ def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limi
     check_depth(data, body, limits)
     check_text(data, body, limits)
     refuse_unbuilt(body, unbuilt)
+    # Left are values of those fields that ask for nothing; a model that knows no other fields need not know these.
+    asked = {name: value for name, value in body.items() if name not in unbuilt or name in model.model_fields}
     try:
-        return model.model_validate(body)
+        return model.model_validate(asked)
     except ValidationError as error:
         raise _request_error(error) from error
 
@@ -83,6 +85,8 @@ def _request_error(error: ValidationError) -> RequestError:
     reason = first["msg"][:1].lower() + first["msg"][1:]
     if first["type"] == "missing":
         return RequestError(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+    if first["type"] == "extra_forbidden":
+        return RequestError(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")
     value = first["input"]
     if first["type"].endswith("_type"):
         message = f"Invalid type for '{param}': {reason}, but got {_json_name(value)} instead."

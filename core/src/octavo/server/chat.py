@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, UnsetType
 
-from octavo.runner.plan import TokenLogprobs
 from octavo.server.body import read_body
 from octavo.server.chat_ask import chat_ask
+from octavo.server.content_tokens import ContentToken
 from octavo.server.errors import request_id_of
 from octavo.server.fields import CHAT_UNBUILT
 from octavo.server.logprobs import chat_logprobs, prompt_logprobs
@@ -89,10 +90,11 @@ class _Answer:
         asked, found = self.body.prompt_logprobs, self.turn.prompt_logprobs
         return UNSET if asked is None or found is None else prompt_logprobs(found, self.service.names, asked)
 
-    def _logprobs(self, entries: Sequence[TokenLogprobs] | None) -> ChatLogprobs | None:
-        if not self.body.logprobs or entries is None:
+    def _logprobs(self, tokens: Iterable[ContentToken]) -> ChatLogprobs | None:
+        """Those of the content alone."""
+        if not self.body.logprobs:
             return None
-        return chat_logprobs(entries, self.service.names, as_ids=bool(self.body.return_tokens_as_token_ids))
+        return chat_logprobs(tokens, self.service.names, as_ids=bool(self.body.return_tokens_as_token_ids))
 
     def _ids(self, ids: Sequence[int]) -> list[int] | UnsetType:
         return list(ids) if self.body.return_token_ids else UNSET
@@ -115,7 +117,7 @@ class _Answer:
         return ChatChoice(
             index=index,
             message=self._message(answer),
-            logprobs=self._logprobs(answer.whole.logprobs),
+            logprobs=self._logprobs(answer.content_tokens),
             finish_reason=self._finish(answer.finish_reason),
             stop_reason=answer.whole.stop_reason,
             token_ids=self._ids(answer.whole.token_ids),
@@ -164,7 +166,8 @@ class _Answer:
     def _chunk_choice(self, piece: Piece) -> ChatChunkChoice | None:
         """A piece's part of a chunk, or None if it would say nothing: benchmarks take every chunk for a token."""
         choice, finished = piece.choice, piece.finish_reason is not None
-        logprobs = self._logprobs(choice.logprobs) if choice.token_ids else None
+        tokens = [*itertools.chain.from_iterable(piece.content_tokens)]
+        logprobs = self._logprobs(tokens) if tokens else None
         ids = self._ids(choice.token_ids)
         parts = piece.parts
         if self.body.include_reasoning is False:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
+from octavo.server.params import chat_fields, output_limit
 from octavo.server.prompts import normalise_messages, truncation
 from octavo.server.schema import ChatCompletionRequest
 from octavo.server.settings import ServerSettings
@@ -41,6 +42,8 @@ def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: Serv
         ),
         chat_template=body.chat_template,
         truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
+        over_context=body.context_overflow or ("error" if output_limit(body) is not None else "truncate"),
+        field_names=chat_fields(body),
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
     )

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from octavo.runner.plan import TokenLogprobs
 from octavo.server.backend import Choice
 from octavo.server.body import read_body
+from octavo.server.context import fitted
 from octavo.server.errors import request_id_of
 from octavo.server.fields import COMPLETION_UNBUILT
 from octavo.server.logprobs import CompletionLogprobsWriter, floored, prompt_logprobs
@@ -41,6 +42,8 @@ def routes(service: Service) -> APIRouter:
             prompts = [cut.of(prompt, service.backend.max_model_len, params.max_tokens) for prompt in prompts]
         if body.suffix and tokenizer.fim is not None and not params.ignore_eos:
             params = replace(params, stop_token_ids=params.stop_ids | tokenizer.fim.ends)
+        over = body.context_overflow or ("error" if body.max_tokens is not None else "truncate")
+        params = fitted(params, max(map(len, prompts)), service.backend.max_model_len, over)
         job = service.job("cmpl", body, request_id_of(request), prompts, params)
         answer = _Answer(service, body, job, model)
         if body.stream:
@@ -61,11 +64,15 @@ class _ChoiceWriter:
         self._echo = ""
         skip = job.params.skip_special_tokens
         if body.echo:
-            self._echo = service.backend.tokenizer.decode(self._prompt, skip_special_tokens=skip)
+            # A character that the prompt does not complete is in the text that goes on from it.
+            self._echo = service.backend.tokenizer.decode_open(self._prompt, skip_special_tokens=skip)
         self._logprobs: CompletionLogprobsWriter | None = None
         if body.logprobs is not None:
             as_ids = bool(body.return_tokens_as_token_ids)
-            self._logprobs = CompletionLogprobsWriter(service.names, body.logprobs, as_ids=as_ids, skip_special=skip)
+            before = () if body.echo else self._prompt
+            self._logprobs = CompletionLogprobsWriter(
+                service.names, body.logprobs, before, as_ids=as_ids, skip_special=skip
+            )
         self._begun = False
 
     def write(

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from octavo.errors import RequestError
 from octavo.sampling import StructuredOutput
 from octavo.server.parsers import Parsers
+from octavo.text.grammar_regex import ascii_classes
+from octavo.text.grammar_schema import BadForm
 from octavo.text.parts import Tool
 from octavo.text.reasoning.kind import ReasoningParser
 from octavo.text.tools import ToolParser
@@ -37,8 +39,24 @@ def form_of(
 ) -> StructuredOutput | None:
     """What the answer is held to. ``asked`` is what the client asks for; ``tools`` are those that may be called, in the
     way of ``kind``; ``inside`` says that the prompt ends in the midst of thoughts. Raises RequestError where these
-    cannot be had together.
+    cannot be had together, or not exactly.
     """
+    try:
+        return _form_of(asked, tools, kind, parsers, must_call=must_call, several=several, inside=inside)
+    except BadForm as error:
+        raise RequestError(str(error), param="tools" if asked is None else asked.param) from error
+
+
+def _form_of(
+    asked: StructuredOutput | None,
+    tools: Sequence[Tool],
+    kind: ToolParser | None,
+    parsers: Parsers,
+    *,
+    must_call: bool,
+    several: bool,
+    inside: bool,
+) -> StructuredOutput | None:
     calls = "" if kind is None or kind.grammar is None else kind.grammar.rules(tools, parsers.literal, several=several)
     if must_call:
         if asked is not None and asked.form not in ("json", "json_object"):
@@ -106,5 +124,5 @@ def _rule(asked: StructuredOutput) -> str:
             body = regex.removesuffix("$")
             if (len(body) - len(body.rstrip("\\"))) % 2 == 0:  # else the "$" is a character
                 regex = body
-            return "/" + _TO_ESCAPE.sub(lambda found: _ESCAPED.get(found[0], found[0]), regex) + "/"
+            return "/" + _TO_ESCAPE.sub(lambda found: _ESCAPED.get(found[0], found[0]), ascii_classes(regex)) + "/"
     return ""

@@ -20,7 +20,11 @@ def routes(service: Service) -> APIRouter:
 
     def card(name: str) -> ModelCard:
         return ModelCard(
-            id=name, created=service.started, root=backend.model_names[0], max_model_len=backend.max_model_len
+            id=name,
+            created=service.started,
+            root=backend.model_names[0],
+            max_model_len=backend.max_model_len,
+            generation_config=dict(backend.default_params),
         )
 
     def anthropic(name: str) -> AnthropicModel:

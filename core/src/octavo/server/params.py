@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelNotFound, RequestError
 from octavo.sampling import MAX_N, SamplingParams
+from octavo.server.refusals import naming
 from octavo.server.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 from octavo.server.structured import structured_output
 
@@ -40,21 +41,38 @@ def chat_params(body: ChatCompletionRequest, checkpoint: Mapping[str, Any]) -> S
         raise RequestError("'top_logprobs' needs 'logprobs': true.", param="top_logprobs", code="invalid_value")
     if body.prompt_logprobs is not None and body.stream:
         raise RequestError("'prompt_logprobs' does not come with 'stream': true.", param="prompt_logprobs")
-    asked = {value for value in (body.max_tokens, body.max_completion_tokens) if value is not None}
-    if len(asked) > 1:
+    limit = output_limit(body)
+    if body.max_tokens is not None and body.max_tokens != limit:
         raise RequestError(
             f"'max_tokens' is {body.max_tokens} and 'max_completion_tokens' is {body.max_completion_tokens}; "
             "they mean the same, so send one of them.",
             param="max_tokens",
             code="invalid_value",
         )
-    return _params(
-        body,
-        checkpoint,
-        max_tokens=asked.pop() if asked else checkpoint.get("max_new_tokens"),
-        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        prompt_logprobs=body.prompt_logprobs,
-    )
+    with naming(chat_fields(body)):
+        return _params(
+            body,
+            checkpoint,
+            max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit,
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            prompt_logprobs=body.prompt_logprobs,
+        )
+
+
+def output_limit(body: ChatCompletionRequest) -> int | None:
+    """How many tokens the client lets an answer have, by either name."""
+    return body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+
+
+def chat_fields(body: ChatCompletionRequest) -> Mapping[str, str]:
+    """What a chat request calls the fields that errors name."""
+    limit = {} if body.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+    return {**limit, "prompt": "messages"}
+
+
+RESPONSE_FIELDS: Mapping[str, str] = {"max_tokens": "max_output_tokens", "messages": "input", "prompt": "input"}
+MESSAGE_FIELDS: Mapping[str, str] = {"stop": "stop_sequences", "prompt": "messages"}
+"""The same of the Responses and Messages APIs."""
 
 
 def completion_params(body: CompletionRequest, checkpoint: Mapping[str, Any]) -> SamplingParams:
@@ -79,7 +97,8 @@ def message_params(
     body: SamplingFields, max_tokens: int, stop: Sequence[str] | None, checkpoint: Mapping[str, Any]
 ) -> SamplingParams:
     """Sampling of a request of the Messages API, which names its stop strings in its own way."""
-    return _params(body.model_copy(update={"stop": stop}), checkpoint, max_tokens=max_tokens)
+    with naming(MESSAGE_FIELDS):
+        return _params(body.model_copy(update={"stop": stop}), checkpoint, max_tokens=max_tokens)
 
 
 def _drawing_best_of(body: CompletionRequest, params: SamplingParams) -> SamplingParams:
@@ -106,11 +125,13 @@ def _most(*values: int | None) -> int | None:
 def response_params(body: TurnFields, checkpoint: Mapping[str, Any], *, logprobs: int | None = None) -> SamplingParams:
     """Sampling of a response; without a limit it may fill the context."""
     limit = body.max_output_tokens
-    params = _params(
-        body, checkpoint, max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit, logprobs=logprobs
-    )
     asked = body.text.format if body.text else None
-    return replace(params, structured=structured_output(asked, body.structured_outputs, param="text.format"))
+    with naming(RESPONSE_FIELDS):
+        params = _params(
+            body, checkpoint, max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit, logprobs=logprobs
+        )
+        form = structured_output(asked, body.structured_outputs, param="text.format", flat=True)
+        return replace(params, structured=form)
 
 
 def _params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: Any) -> SamplingParams:

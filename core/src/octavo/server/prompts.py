@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -70,9 +70,10 @@ def template_options(
     tools: Sequence[Tool] = (),
     chat_template: str | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
+    assistant_markers: Iterable[str] = (),
 ) -> dict[str, Any]:
     """How a conversation is rendered, as the tokenizer takes it. ``chat_template`` replaces the model's;
-    ``variables`` are the template's own.
+    ``variables`` are the template's own; ``assistant_markers`` are special tokens that answers in the history may have.
     """
     options = {
         **variables,
@@ -83,6 +84,8 @@ def template_options(
         options["tools"] = [template_tool(tool) for tool in tools]
     if chat_template is not None:
         options["chat_template"] = chat_template
+    if assistant_markers:
+        options["assistant_markers"] = assistant_markers
     return options
 
 

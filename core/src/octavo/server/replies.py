@@ -4,7 +4,7 @@ encodes it in about a microsecond. A field that is UNSET is left out; None is wr
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -218,6 +218,8 @@ class ModelCard(Struct, kw_only=True):
     root: str
     parent: None = None
     max_model_len: int
+    generation_config: dict[str, Any] = field(default_factory=dict)
+    """Fields of the checkpoint's generation_config that requests have as defaults."""
 
 
 class ModelList(Struct, kw_only=True):

@@ -27,12 +27,14 @@ CHOICE = {"title": "Choice", "anyOf": [{"type": "string"}, {"type": "object"}, {
 class StreamOptions(BaseModel):
     """What a stream carries beside the text."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     include_usage: bool | None = None
     """One more chunk before the end, with the usage of the request."""
     continuous_usage_stats: bool | None = None
     """With include_usage: the usage so far, on every chunk."""
+    include_obfuscation: Literal[False] | None = None
+    """These streams are not padded."""
 
 
 class SamplingFields(BaseModel):
@@ -72,6 +74,10 @@ class SamplingFields(BaseModel):
     """Keep this many tokens of the prompt; -1: as many as fit. See ``prompts.Truncation``."""
     truncation_side: Literal["left", "right"] | None = None
     """Where the prompt is cut; left, so that its end is kept, is the default."""
+    context_overflow: Literal["error", "truncate"] | None = None
+    """For an output limit beyond what the context has room for: refuse it, which is the default, or end the output with
+    the context. See ``context.py``.
+    """
     request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")] | None = None
     """The id of the response, without its prefix."""
     return_token_ids: bool | None = None

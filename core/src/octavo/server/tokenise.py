@@ -6,6 +6,7 @@ same body, so that a client can count tokens before it asks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -80,7 +81,8 @@ def routes(service: Service) -> APIRouter:
             raise RequestError("Send either 'prompt' or 'messages'.", param="prompt", code="invalid_value")
         text, special = body.prompt, body.add_special_tokens is not False
         if text is None:
-            turn = await Turn.prepare(service, await ask_of(request), request_id_of(request))
+            ask = replace(await ask_of(request), over_context="truncate")
+            turn = await Turn.prepare(service, ask, request_id_of(request))
             tokens = list(turn.job.prompts[0])
         else:
             tokens = await off_loop(len(text), lambda: backend.tokenizer.encode(text, add_special_tokens=special))

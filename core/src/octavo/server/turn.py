@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from octavo.errors import RequestError
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Choice
+from octavo.server.content_tokens import ContentToken, ContentTokens
+from octavo.server.context import OverContext, fitted
 from octavo.server.forms import form_of
 from octavo.server.history import for_template
 from octavo.server.prompts import Truncation, conversation_prompt
+from octavo.server.refusals import naming
 from octavo.server.replies import Usage
 from octavo.server.service import Service
 from octavo.server.streams import Job, Tally, Whole, run
@@ -45,6 +49,10 @@ class Ask:
     """In place of the model's own."""
     truncation: Truncation | None = None
     """How to shorten a prompt that is too long; ``None``: not at all."""
+    over_context: OverContext = "truncate"
+    """What becomes of a ``max_tokens`` that the context has no room for."""
+    field_names: Mapping[str, str] = field(default_factory=dict)
+    """What the client calls the fields that errors name, see `octavo.server.refusals.naming`."""
     priority: int = 0
     cache_salt: str = ""
 
@@ -59,6 +67,8 @@ class Piece:
     """Its text, sorted; may lag behind the tokens."""
     finish_reason: str | None
     """None while it runs; then "stop", "length" or "tool_calls"."""
+    content_tokens: Sequence[Sequence[ContentToken]] = ()
+    """For each of the parts the tokens of the content that are known with it, where logprobs were asked for."""
 
 
 @dataclass
@@ -78,12 +88,15 @@ class Answer:
     text: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    content_tokens: list[ContentToken] = field(default_factory=list)
     finish_reason: str | None = None
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
         self.whole.add(piece.choice)
         self.finish_reason = piece.finish_reason
+        for tokens in piece.content_tokens:
+            self.content_tokens += tokens
         for part in piece.parts:
             match part:
                 case Words(text):
@@ -128,7 +141,14 @@ class Turn:
     """One turn, ready to run once: either `pieces` or `whole`."""
 
     def __init__(
-        self, service: Service, job: Job, tally: Tally, parsers: Sequence[AnswerParser], *, one_call: bool = False
+        self,
+        service: Service,
+        job: Job,
+        tally: Tally,
+        parsers: Sequence[AnswerParser],
+        *,
+        one_call: bool = False,
+        field_names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.job = job
         self.tally = tally
@@ -138,10 +158,21 @@ class Turn:
         self._parsers = parsers
         self._calls = [0] * len(parsers)
         self._one_call = one_call
+        self._field_names = field_names
+        self._tokens: list[ContentTokens] = []
+        """Of each choice, where logprobs were asked for."""
+        if job.params.logprobs is not None:
+            tokenizer, prompt = service.backend.tokenizer, job.prompts[0]
+            self._tokens = [ContentTokens(tokenizer, prompt, job.params) for _ in parsers]
 
     @classmethod
     async def prepare(cls, service: Service, ask: Ask, response_id: str) -> Turn:
         """Render and tokenise. Raises RequestError for what cannot be asked of this model."""
+        with naming(ask.field_names):
+            return await cls._prepared(service, ask, response_id)
+
+    @classmethod
+    async def _prepared(cls, service: Service, ask: Ask, response_id: str) -> Turn:
         parsers, params = service.parsers, ask.params
         tools = () if ask.tool_choice == "none" else ask.tools
         messages, shown = conversation(service, ask)
@@ -153,9 +184,11 @@ class Turn:
             tools=shown,
             chat_template=ask.chat_template,
             variables=ask.template_variables,
+            assistant_markers=parsers.special,
         )
         if ask.truncation is not None:
             prompt = ask.truncation.of(prompt, service.backend.max_model_len, params.max_tokens)
+        params = fitted(params, len(prompt), service.backend.max_model_len, ask.over_context)
         inside = parsers.inside(prompt, ask.messages[-1]["content"] if ask.continue_final_message else None)
         kind = parsers.tools if tools else None
         must_call = isinstance(ask.tool_choice, Tool) or ask.tool_choice == "required"
@@ -177,7 +210,7 @@ class Turn:
             parsers.open(kind, tools, inside=inside, skip_special_tokens=params.skip_special_tokens)
             for _ in range(params.n)
         ]
-        return cls(service, job, tally, opened, one_call=not ask.parallel_tool_calls)
+        return cls(service, job, tally, opened, one_call=not ask.parallel_tool_calls, field_names=ask.field_names)
 
     @property
     def usage(self) -> Usage:
@@ -186,6 +219,12 @@ class Turn:
 
     async def pieces(self) -> AsyncGenerator[list[Piece], None]:
         """What the choices gain, as it comes. Closing it aborts the turn."""
+        with naming(self._field_names):
+            async with aclosing(self._pieces()) as stream:
+                async for pieces in stream:
+                    yield pieces
+
+    async def _pieces(self) -> AsyncGenerator[list[Piece], None]:
         async with aclosing(run(self._service.backend, self.job)) as stream:
             async for number, item in stream:
                 self.tally.count(number, item)
@@ -216,4 +255,15 @@ class Turn:
         reason = choice.finish_reason
         if reason == "stop" and self._calls[choice.index]:
             reason = "tool_calls"
-        return Piece(choice, parts, reason)
+        return self._with_tokens(Piece(choice, parts, reason))
+
+    def _with_tokens(self, piece: Piece) -> Piece:
+        """The piece with its content's tokens, where logprobs were asked for."""
+        choice, last = piece.choice, piece.finish_reason is not None
+        if not self._tokens:
+            return piece
+        tokens = self._tokens[choice.index]
+        tokens.add(choice.token_ids, choice.logprobs or (), last=last)
+        found = tokens.of(piece.parts, last=last)
+        parts = piece.parts if len(found) == len(piece.parts) else [*piece.parts, Words("")]
+        return replace(piece, parts=parts, content_tokens=found)

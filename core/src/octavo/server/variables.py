@@ -7,7 +7,15 @@ from typing import Any
 
 from octavo.errors import RequestError
 
-_RESERVED = ("messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "continue_final_message")
+_RESERVED = (
+    "messages",
+    "tools",
+    "tokenize",
+    "chat_template",
+    "add_generation_prompt",
+    "continue_final_message",
+    "assistant_markers",
+)
 """What ``chat_template_kwargs`` may not override."""
 THINKING = ("enable_thinking", "thinking")
 """What templates call the switch of their model's thinking."""

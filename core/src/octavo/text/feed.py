@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
+from octavo.text.parts import CallArguments, CallBegins, Part, Span, Thoughts, Words
 from octavo.text.scan import Markers
 
 T = TypeVar("T")
@@ -36,6 +36,11 @@ class Feed:
         self._parts: list[Part] = []
         self._open: _Open = Words
         self._pieces: list[str] = []
+        self._spans: list[Span] = []
+        """Where those of the pieces that are words stand in the answer."""
+        self._trail: list[str] = []
+        """What was taken since the words that were emitted last."""
+        self._taken = 0
         self._record: list[str] | None = None
 
     def add(self, text: str) -> None:
@@ -69,12 +74,34 @@ class Feed:
             self._settle()
             self._open = what
         self._pieces.append(text)
+        if what is Words:
+            self._locate(text)
+
+    def _locate(self, text: str) -> None:
+        """Find words in what was taken: they end where it ends, or before white space that is held back."""
+        trail = "".join(self._trail)
+        end = len(trail)
+        while not trail.endswith(text, 0, end):
+            if not end or trail[end - 1] not in SPACE:
+                self._trail = [trail]
+                return
+            end -= 1
+        begin = self._taken - len(trail) + end - len(text)
+        self._spans.append((begin, begin + len(text)))
+        self._trail = [trail[end:]]
 
     def _settle(self) -> None:
         """Make a part of the pieces."""
         text, self._pieces = "".join(self._pieces), []
-        if text:
-            self._parts.append(CallArguments(self._open, text) if isinstance(self._open, int) else self._open(text))
+        if not text:
+            return
+        if isinstance(self._open, int):
+            self._parts.append(CallArguments(self._open, text))
+        elif self._open is Words:
+            self._parts.append(Words(text, tuple(self._spans)))
+            self._spans = []
+        else:
+            self._parts.append(Thoughts(text))
 
     # The text that is there.
 
@@ -87,6 +114,9 @@ class Feed:
         """The next characters, which are there."""
         taken = self._text[self._at : self._at + count]
         self._at += count
+        if taken:
+            self._trail.append(taken)
+            self._taken += len(taken)
         if self._record is not None and taken:
             self._record.append(taken)
         return taken

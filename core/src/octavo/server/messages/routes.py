@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fastapi import APIRouter, Request, Response
 
 from octavo.sampling import SamplingParams
@@ -11,7 +9,7 @@ from octavo.server.body import read_body
 from octavo.server.errors import Failure, request_id_of
 from octavo.server.messages.ask import message_ask, read_thinking
 from octavo.server.messages.replies import TokensCount
-from octavo.server.messages.schema import UNBUILT, MessagesRequest, TurnFields
+from octavo.server.messages.schema import UNBUILT, CountRequest, MessagesRequest
 from octavo.server.messages.writer import MessageWriter
 from octavo.server.params import message_params, served_name
 from octavo.server.service import Service, json_response
@@ -31,8 +29,8 @@ def routes(service: Service) -> APIRouter:
         model = served_name(body.model, backend.model_names)
         params = message_params(body, body.max_tokens, body.stop_sequences, backend.default_params)
         message_id = f"msg_{body.request_id or request_id_of(request)}"
+        # An output limit beyond the context is none: agents always ask for the most that some larger model can write.
         turn = await Turn.prepare(service, message_ask(body, params), message_id)
-        _fit(turn, backend.max_model_len)
         writer = MessageWriter(turn, message_id, model, body.max_tokens, read_thinking(body.thinking))
         if not body.stream:
             return _named(request, json_response(await while_connected(request.receive, writer.whole())))
@@ -44,21 +42,12 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/v1/messages/count_tokens")
     async def count_tokens(request: Request) -> Response:
-        body = await read_body(request, TurnFields, UNBUILT)
+        body = await read_body(request, CountRequest, UNBUILT)
         served_name(body.model, backend.model_names)
         turn = await Turn.prepare(service, message_ask(body, SamplingParams()), request_id_of(request))
         return _named(request, json_response(TokensCount(turn.job.prompt_tokens)))
 
     return router
-
-
-def _fit(turn: Turn, max_model_len: int) -> None:
-    """Let a turn that asks for more than the context holds run to its end: agents always ask for the most that some
-    larger model can write.
-    """
-    params = turn.job.params
-    if params.max_tokens is not None and turn.job.prompt_tokens + params.max_tokens > max_model_len:
-        turn.job = replace(turn.job, params=replace(params, max_tokens=None))
 
 
 def _named(request: Request, response: Response) -> Response:

@@ -64,7 +64,8 @@ def _making(router: APIRouter, service: Service, stores: Stores, background: Bac
         served_name(body.model, service.backend.model_names)
         params = response_params(body, service.backend.default_params)
         toolbox = read_tools(body.tools, body.tool_choice)
-        turn, _ = await turn_of(service, stores, owner_of(request), body, params, toolbox, new_id("resp"))
+        owner, counted = owner_of(request), new_id("resp")
+        turn, _ = await turn_of(service, stores, owner, body, params, toolbox, counted, over="truncate")
         return json_response(InputTokens(turn.job.prompt_tokens))
 
     @router.post("/v1/responses/compact")
