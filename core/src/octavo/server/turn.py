@@ -6,7 +6,7 @@ tools become a prompt, and what the engine brings is sorted into words, thoughts
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from octavo.errors import RequestError
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Choice
+from octavo.server.choice_parts import ChoiceParts
 from octavo.server.forms import form_of
 from octavo.server.history import for_template
 from octavo.server.prompts import Truncation, conversation_prompt
@@ -128,7 +129,14 @@ class Turn:
     """One turn, ready to run once: either `pieces` or `whole`."""
 
     def __init__(
-        self, service: Service, job: Job, tally: Tally, parsers: Sequence[AnswerParser], *, one_call: bool = False
+        self,
+        service: Service,
+        job: Job,
+        tally: Tally,
+        parsers: Sequence[AnswerParser],
+        *,
+        markers: Collection[str] = (),
+        one_call: bool = False,
     ) -> None:
         self.job = job
         self.tally = tally
@@ -136,8 +144,7 @@ class Turn:
         """Those of the prompt's tokens, once they have come, where they were asked for."""
         self._service = service
         self._parsers = parsers
-        self._calls = [0] * len(parsers)
-        self._one_call = one_call
+        self._told = [ChoiceParts(markers, one_call=one_call) for _ in parsers]
 
     @classmethod
     async def prepare(cls, service: Service, ask: Ask, response_id: str) -> Turn:
@@ -177,7 +184,8 @@ class Turn:
             parsers.open(kind, tools, inside=inside, skip_special_tokens=params.skip_special_tokens)
             for _ in range(params.n)
         ]
-        return cls(service, job, tally, opened, one_call=not ask.parallel_tool_calls)
+        markers = kind.markers if kind is not None else ()
+        return cls(service, job, tally, opened, markers=markers, one_call=not ask.parallel_tool_calls)
 
     @property
     def usage(self) -> Usage:
@@ -210,10 +218,5 @@ class Turn:
             self.tally.count_reasoning(len(choice.token_ids))
         if choice.finish_reason is not None:
             parts += parser.finish()
-        if self._one_call:
-            parts = [part for part in parts if not isinstance(part, (CallBegins, CallArguments)) or part.index == 0]
-        self._calls[choice.index] += sum(isinstance(part, CallBegins) for part in parts)
-        reason = choice.finish_reason
-        if reason == "stop" and self._calls[choice.index]:
-            reason = "tool_calls"
-        return Piece(choice, parts, reason)
+        told = self._told[choice.index]
+        return Piece(choice, told.told(parts, choice), told.reason(choice))

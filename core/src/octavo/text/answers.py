@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from octavo.text.parts import OutputParser, Part, PlainParser, Thoughts, Words
+from octavo.text.parts import OutputParser, Part, PlainParser, Thoughts, Unsettled, Words
 from octavo.text.reasoning.kind import ThoughtParser
 from octavo.text.scan import Markers, Veil
 
@@ -52,7 +52,11 @@ class AnswerParser:
             return parts
         shown: list[Part] = []
         for part in parts:
-            if isinstance(part, (Words, Thoughts)):
+            if isinstance(part, Unsettled):  # comes at the end alone, so the veil need not wait for more
+                shown += self._unveiled()
+                text = self._veils[Words].push(part.text) + self._veils[Words].finish()
+                shown += [Unsettled(text)] if text else []
+            elif isinstance(part, (Words, Thoughts)):
                 shown += self._shown(Words if isinstance(part, Words) else Thoughts, part.text)
             else:
                 shown += [*self._unveiled(), part]

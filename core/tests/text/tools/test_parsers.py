@@ -134,7 +134,7 @@ CASES = [
             '<function=get_weather>\n<parameter=city>\n\nSay "hi"\n  <b>\n</parameter>\n'
             '<parameter=other>{"a": [1]}</parameter></function>'
         ),
-        [("call", "get_weather"), ("arguments", {"city": '\nSay "hi"\n  <b>', "other": {"a": [1]}})],
+        [("call", "get_weather"), ("arguments", {"city": '\nSay "hi"\n  <b>', "other": '{"a": [1]}'})],
     ),
     ("json", f"```\n[{OBJECT}]\n```", [*ROME]),
 ]
@@ -284,9 +284,11 @@ def test_no_text_is_too_odd(kind: ToolParser, text: str, seed: int) -> None:
 def test_arguments_come_out_as_they_were_meant(kind: ToolParser, city: str, days: int, more, seed: int) -> None:
     meant = {"city": city, "days": days, "more": more}
     text = WRITERS[kind.name](meant)
+    # What has no schema is the text that was written, where the format has no types of its own.
+    expected = meant | {"more": json.dumps(more)} if kind.name == "qwen3_coder" else meant
     for pieces in list(cuts(text, seed))[-3:]:
         got = loaded(parse(kind.open(TOOLS), pieces))
-        assert got == [("call", "get_weather"), ("arguments", meant)], text
+        assert got == [("call", "get_weather"), ("arguments", expected)], text
 
 
 @pytest.mark.parametrize(
@@ -302,7 +304,8 @@ def test_arguments_come_out_as_they_were_meant(kind: ToolParser, city: str, days
 def test_arguments_that_are_made_into_json_are_json_as_far_as_they_go(name: str, start: str, rest: str) -> None:
     found = joined(parse(KINDS[name].open(TOOLS), [start + rest]))
     arguments = found[1][1] if len(found) > 1 and found[1][0] == "arguments" else ""
-    matcher, data = LLMatcher(BYTES, AN_OBJECT), list(arguments.encode())
+    # llguidance's JSON has no raw U+007F in its strings; RFC 8259, section 7, allows it.
+    matcher, data = LLMatcher(BYTES, AN_OBJECT), list(arguments.replace("\x7f", "x").encode())
     assert matcher.try_consume_tokens(data) == len(data), arguments
 
 

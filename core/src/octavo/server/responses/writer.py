@@ -29,7 +29,7 @@ from octavo.server.responses.replies import (
     ResponseUsage,
 )
 from octavo.server.turn import Piece
-from octavo.text.parts import CallArguments, CallBegins, Thoughts, Words
+from octavo.text.parts import CallArguments, CallBegins, CallCut, Thoughts, Words
 
 _ERROR_CODES = {400: "invalid_prompt", 404: "invalid_prompt", 429: "rate_limit_exceeded"}
 """The API has a closed list of codes; all other failures are the server's."""
@@ -91,6 +91,8 @@ class Writer:
                 case CallArguments(index, json):
                     self._entries.clear()  # a call's text is not that of its tokens
                     events += self._calls[index].add(json)
+                case CallCut():
+                    events += self._close("incomplete")
         return events
 
     def _words(self, text: str, logprobs: list[TokenLogprob]) -> list[Event]:
