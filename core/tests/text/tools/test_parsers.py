@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 from text.parsing import TOOLS, cuts, joined, loaded, parse
@@ -269,6 +269,13 @@ def test_no_text_is_too_odd(kind: ToolParser, text: str, seed: int) -> None:
         said.encode()
 
 
+DELIMITERS = {
+    "qwen3_coder": ("</parameter>", "</function>", "</tool_call>", "</seed:tool_call>"),
+    "gemma": ("<escape>",),
+}
+"""What a string cannot hold in formats that have no escapes; hypothesis finds such constants in the code."""
+
+
 @pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.name)
 @settings(max_examples=100, deadline=None)
 @given(
@@ -282,6 +289,7 @@ def test_no_text_is_too_odd(kind: ToolParser, text: str, seed: int) -> None:
     seed=st.integers(0, 2**32),
 )
 def test_arguments_come_out_as_they_were_meant(kind: ToolParser, city: str, days: int, more, seed: int) -> None:
+    assume(not any(mark in city for mark in DELIMITERS.get(kind.name, ())))
     meant = {"city": city, "days": days, "more": more}
     text = WRITERS[kind.name](meant)
     # What has no schema is the text that was written, where the format has no types of its own.

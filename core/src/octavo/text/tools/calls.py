@@ -126,8 +126,16 @@ def read_calls(
         yield from feed.run(SPACE + ",;]}")
         if (yield from feed.peek()) != "{":
             feed.record()
-    (feed.unsettled if found or marked else feed.words)(("" if found else opening) + feed.recorded())
+    text = feed.recorded()
+    unsettled = found or marked or (known is not None and _is_begun(text, known))
+    (feed.unsettled if unsettled else feed.words)(("" if found else opening) + text)
     return found
+
+
+def _is_begun(text: str, names: frozenset[str]) -> bool:
+    """Whether a text may go on to be a call of one of these functions, and to nothing longer than its name."""
+    compact = "".join(text.split()).removeprefix("[")
+    return bool(compact) and any(f'{{"name":"{name}"'.startswith(compact) for name in names)
 
 
 def _object(feed: Feed, draft: _Draft, ends: tuple[str, ...], outer: bool = True) -> Steps[bool]:

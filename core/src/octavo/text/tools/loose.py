@@ -49,9 +49,9 @@ def from_text(text: str, schema: Schema) -> str:
     """The JSON of a text that stands for a string, or for anything else as JSON: a string where the schema admits this
     string, to the character. ``null`` is null where the schema names null, for it could not be written otherwise.
     """
-    stripped = text.strip()
-    if schema.admits(text) and not (stripped == "null" and schema.names_null):
+    if schema.admits(text) and not (text == "null" and schema.names_null):
         return quoted(text)
+    stripped = text.strip()
     try:
         value = json.loads(stripped, parse_constant=_refuse)
     except (ValueError, RecursionError):

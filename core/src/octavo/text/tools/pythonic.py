@@ -91,7 +91,9 @@ def _list(feed: Feed, calls: Calls, opening: str, parameters: Mapping[str, _Sign
         feed.take(1)
         feed.recorded()
         yield from feed.space()
-    (feed.unsettled if found or marked else feed.words)(opening + feed.recorded())
+    text = feed.recorded()
+    begun = bool(text) and any(f"[{name}(".startswith("".join(text.split())) for name in parameters)
+    (feed.unsettled if found or marked or begun else feed.words)(opening + text)
 
 
 def _arguments(feed: Feed, say: Say, signature: _Signature) -> Steps[bool]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.text.feed import SPACE, Feed, FeedParser, Steps
+from octavo.text.feed import Feed, FeedParser, Steps
 from octavo.text.parts import Tool
 from octavo.text.scan import Markers
 from octavo.text.tools.calls import Calls
@@ -116,7 +116,7 @@ class _Text:
         """More of the text."""
         text = self._held + text
         if self._undecided:
-            if _NULL.startswith(text.strip(SPACE)):
+            if _NULL.startswith(text.removesuffix("\n")):
                 self._held = text
                 return
             self._undecided = False
@@ -128,10 +128,9 @@ class _Text:
         """There is no more."""
         if not self._undecided:
             self._say('"')
-        elif self._held.strip(SPACE) == _NULL:
-            self._say(_NULL)
         else:
-            self._say(quoted(self._held.removesuffix("\n")))
+            text = self._held.removesuffix("\n")
+            self._say(_NULL if text == _NULL else quoted(text))
 
 
 QWEN3_CODER = ToolParser(
