@@ -82,9 +82,7 @@ WRITERS: dict[str, Any] = {
     "mistral (list)": lambda calls: "[TOOL_CALLS] [" + ", ".join(_object(*call) for call in calls) + "]",
     "deepseek_v3": lambda calls: (
         ALL
-        + "\n".join(
-            f"{CALL}function{SEPARATOR}{name}\n```json\n{_json(said)}\n```{END}" for name, said in calls
-        )
+        + "\n".join(f"{CALL}function{SEPARATOR}{name}\n```json\n{_json(said)}\n```{END}" for name, said in calls)
         + ALL_END
     ),
     "deepseek_v31": lambda calls: (
