@@ -30,7 +30,9 @@ ALTERNATING = """
 # Strict by place, results in the place of the user.
 BY_PLACE = """
 {%- for message in messages %}
-    {%- if (message.role == "assistant") != (loop.index0 % 2 == 1) %}{{ raise_exception("roles must alternate") }}{% endif %}
+    {%- if (message.role == "assistant") != (loop.index0 % 2 == 1) %}
+        {{- raise_exception("roles must alternate") }}
+    {%- endif %}
     {{- "[" + message.role + "]" + message.content }}
     {%- for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}
 {%- endfor %}"""

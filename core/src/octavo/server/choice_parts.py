@@ -1,4 +1,4 @@
-"""The parts of one choice, as all APIs tell of them: calls numbered in their order, and nothing that an end left open."""
+"""The parts of one choice as all APIs tell of them: calls numbered in order, and nothing that an end left open."""
 
 from __future__ import annotations
 

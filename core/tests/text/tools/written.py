@@ -101,15 +101,10 @@ WRITERS: dict[str, Any] = {
 }
 """By the name of the parser, and where it has several ways, by which of them."""
 
-TEXT_BEFORE = {"json", "llama3_json", "pythonic", "pythonic (marked)"}
+ONLY_FIRST = {"json", "llama3_json", "pythonic", "pythonic (marked)"}
 """The ways that are calls at the beginning of an answer only."""
 
 
 def parser_name(way: str) -> str:
     """The parser of a way."""
     return way.partition(" ")[0]
-
-
-def whole_arguments(said: dict[str, Any]) -> dict[str, Any]:
-    """What the arguments are when a call is complete."""
-    return said

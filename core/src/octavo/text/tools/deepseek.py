@@ -75,8 +75,10 @@ def _fence(feed: Feed) -> Steps[None]:
         feed.take(len(_FENCE))
         if (yield from feed.sees("json")):
             feed.take(len("json"))
+        elif feed.half_of(("json",)):
+            feed.take(feed.rest)
         yield from feed.space()
-    if feed.half_of((_FENCE, "json")):
+    elif feed.half_of((_FENCE,)):
         feed.take(feed.rest)
 
 

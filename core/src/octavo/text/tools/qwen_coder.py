@@ -1,6 +1,6 @@
 """Qwen3-Coder: ``<tool_call><function=name><parameter=city>Rome</parameter></function></tool_call>``, each tag on a
-line of its own; Seed says ``<seed:tool_call>``. The format has no types: a parameter whose schema admits a string is that
-string, to the character, and so is one without a schema; any other is JSON. It becomes JSON as it comes.
+line of its own; Seed says ``<seed:tool_call>``. The format has no types: a parameter whose schema admits a string is
+that string, to the character, and so is one without a schema; any other is JSON. It becomes JSON as it comes.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def _parameters(feed: Feed, say: Say, schema: Schema) -> Steps[bool]:
     while True:
         yield from feed.space()
         if not (yield from feed.sees(_PARAMETER)):
+            yield from feed.sees_any(_OUTSIDE.texts)  # until it is more than half of one, or none
             if feed.half_of((_PARAMETER, *_OUTSIDE.texts)):
                 feed.take(feed.rest)
             complete = bool((yield from feed.peek()))
