@@ -233,8 +233,9 @@ def test_a_call_that_was_cut_is_served_again_with_an_output_or_without(toy, engi
 
     toy("Well.")
     assert again(user) == "tool=add;user:Hi|assistant:So|user:Go on|"
+    call_id = cut["call_id"]
     assert again(output, user) == (
-        f"tool=add;user:Hi|assistant:So[add:{cut['call_id']}:{cut['arguments']}]|tool({cut['call_id']}):not JSON|user:Go on|"
+        f'tool=add;user:Hi|assistant:So[add:{call_id}:{{"a": ]|tool({call_id}):not JSON|user:Go on|'
     )
 
 
