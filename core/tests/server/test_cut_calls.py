@@ -163,7 +163,7 @@ SERVERS: dict[str, Server] = {}
 
 
 @pytest.mark.parametrize("way", WRITERS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 2**32), ending=st.sampled_from(("length", "end of sequence", "stop string")))
 def test_a_cut_call_is_told_as_such(way: str, seed: int, ending: str) -> None:
     chance = random.Random(seed)
