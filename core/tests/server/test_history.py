@@ -73,14 +73,13 @@ def test_the_old_way_to_call_becomes_the_new_one() -> None:
         ([asked("f")], "messages[1].tool_calls[0]"),
         ([asked(call() | {"type": "custom"})], "messages[1].tool_calls[0].type"),
         ([asked({"id": "c1"})], "messages[1].tool_calls[0].function"),
-        ([asked(call(name="a b"))], "messages[1].tool_calls[0].function.name"),
-        ([asked(call(arguments="{"))], "messages[1].tool_calls[0].function.arguments"),
-        ([asked(call(arguments="[1]"))], "messages[1].tool_calls[0].function.arguments"),
+        ([asked(call(name=""))], "messages[1].tool_calls[0].function.name"),
+        ([asked(call(name=5))], "messages[1].tool_calls[0].function.name"),
         ([asked(call(arguments=5))], "messages[1].tool_calls[0].function.arguments"),
-        ([asked(call(arguments="[" * 100_000))], "messages[1].tool_calls[0].function.arguments"),
+        ([asked(call("c1", "f", "{"), call("c2"))], "messages[1].tool_calls"),
         ([{"role": "assistant", "tool_calls": "f"}], "messages[1].tool_calls"),
         (
-            [{"role": "assistant", "function_call": {"name": "f", "arguments": "x"}}],
+            [{"role": "assistant", "function_call": {"name": "f", "arguments": ["x"]}}],
             "messages[1].function_call.arguments",
         ),
         ([{"role": "assistant", "function_call": {"name": "f"}}], "messages[1].function_call"),
@@ -119,3 +118,51 @@ def test_an_empty_list_of_calls_is_no_call() -> None:
     ]
     with pytest.raises(RequestError):
         normalise_messages([{"role": "assistant", "tool_calls": {"id": "x"}}])
+
+
+BROKEN = [
+    '{"city": "Ro',
+    '{"city": "a\nb"}',
+    '{"city": NaN}',
+    '["Rome"]',
+    '"Rome"',
+    "{city: 'Rome'}",
+    '{"a":' * 60 + "1" + "}" * 60,
+    "[" * 100_000,
+    '{"half": "\\ud83d"}',
+]
+
+
+@pytest.mark.parametrize("arguments", BROKEN)
+def test_arguments_that_are_no_object_stay_the_text_that_they_are(arguments: str) -> None:
+    _, asking, _, _ = normalise_messages([*USER, asked(call(arguments=arguments)), result(), *USER])
+    assert asking["tool_calls"] == [call(arguments=arguments)]
+
+
+def test_a_name_that_no_tool_could_have_is_served() -> None:
+    _, asking, answering = normalise_messages([*USER, asked(call(name="get weather!")), result(content="unknown tool")])
+    assert (asking["tool_calls"][0]["function"]["name"], answering["name"]) == ("get weather!", "get weather!")
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Ro', ""])
+def test_a_call_that_nobody_could_make_needs_no_result_and_becomes_text(arguments: str) -> None:
+    complete = call("c1", "f", '{"a": 1}')
+    messages = [*USER, asked(complete, call("c2", "g", arguments)), result("c1"), *USER]
+    _, asking, answering, _ = normalise_messages(messages)
+    said = '{"name": "g", "arguments": ' + (arguments or "{}}")
+    assert asking == {
+        "role": "assistant",
+        "content": said,
+        "tool_calls": [call("c1", "f", {"a": 1})],
+    }
+    assert answering["tool_call_id"] == "c1"
+    alone = normalise_messages([*USER, asked(call("c2", "g", arguments)) | {"content": "So."}, *USER])
+    assert alone[1] == {"role": "assistant", "content": f"So.\n{said}"}
+
+
+def test_text_stays_text_for_templates_that_want_arguments_as_text() -> None:
+    messages = normalise_messages(
+        [*USER, asked(call("c1", "f", '{"ci'), call("c2", "f", '{"a":1}')), result(), result("c2")]
+    )
+    shown = for_template(messages, calls_as_text=True, short_ids=False)
+    assert [made["function"]["arguments"] for made in shown[1]["tool_calls"]] == ['{"ci', '{"a": 1}']

@@ -10,15 +10,21 @@ from typing import Any
 import msgspec
 
 from octavo.server.refusals import wrong
-from octavo.server.tools import NAME, NAMES
+
+_DEEPEST = 48
+"""Levels of nesting in arguments that are read; templates take a few more, see `octavo.text.chat`."""
 
 
 @dataclass
 class History:
-    """Reads a conversation's messages in turn. Every call must have its one result, before anything else is said."""
+    """Reads a conversation's messages in turn. Every call must have its one result, before anything else is said; but a
+    call whose arguments are no JSON object, as one that was cut off, may have none: nobody could make it.
+    """
 
     _open: dict[str, str] = field(default_factory=dict)
     """Calls without a result, by id, with the function's name."""
+    _broken: set[str] = field(default_factory=set)
+    """Those of them that need none."""
     _asked: str = ""
     """Where they were made."""
     _legacy: str = ""
@@ -44,11 +50,14 @@ class History:
 
     def end(self) -> None:
         """Nothing more is said, or something else: raises RequestError for calls without a result."""
-        if self._open:
+        missing = [call_id for call_id in self._open if call_id not in self._broken]
+        if missing:
             wrong(
                 self._asked,
-                "has calls that no 'tool' message answers: " + ", ".join(self._open) + "; send one for each, next",
+                "has calls that no 'tool' message answers: " + ", ".join(missing) + "; send one for each, next",
             )
+        self._open.clear()
+        self._broken.clear()
         self._legacy = ""
 
     def _calls(self, calls: Any, where: str) -> list[dict[str, Any]]:
@@ -70,10 +79,13 @@ class History:
         if not isinstance(function, dict):
             wrong(function_at, "must be an object with 'name' and 'arguments'", "invalid_type")
         name = function.get("name")
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            wrong(f"{function_at}.name", f"must be a string of {NAMES}")
-        arguments = _arguments(function.get("arguments"), f"{function_at}.arguments")
+        if not isinstance(name, str) or not name:
+            wrong(f"{function_at}.name", "must be a string that is not empty")
+        given = function.get("arguments")
+        arguments = _arguments(given, f"{function_at}.arguments")
         self._open[call_id] = name
+        if isinstance(arguments, str) or (isinstance(given, str) and not given.strip()):
+            self._broken.add(call_id)
         self._asked = where.rpartition("[")[0] if where.endswith("]") else where
         return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
@@ -95,20 +107,68 @@ class History:
         return {"tool_call_id": self._legacy, "name": name}
 
 
-def _arguments(given: Any, where: str) -> Mapping[str, Any]:
-    """Arguments as an object, which is what templates write."""
-    if isinstance(given, str):
-        try:
-            given = msgspec.json.decode(given) if given.strip() else {}
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            wrong(where, f"is not valid JSON: {error}", "invalid_json")
-        except RecursionError:
-            wrong(where, "is JSON that is nested too deeply", "invalid_json")
+def _arguments(given: Any, where: str) -> Mapping[str, Any] | str:
+    """Arguments as an object, which is what templates write; or the text that a model wrote in place of one."""
     if given is None:
         return {}
+    if isinstance(given, str):
+        if not given.strip():
+            return {}
+        read = read_arguments(given)
+        return given if read is None else read
     if not isinstance(given, dict):
         wrong(where, "must be the JSON text of an object", "invalid_type")
     return given
+
+
+def read_arguments(text: str) -> dict[str, Any] | None:
+    """The object whose JSON this is; None for any other text, and for JSON that is too deep for a prompt."""
+    try:
+        read = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return read if isinstance(read, dict) and not _is_deeper(read, _DEEPEST) else None
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inside)
+
+
+def unanswered_as_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation with those calls that have no result, see `History`, in the text of their message: templates and
+    models know calls with results alone.
+    """
+    shown: list[dict[str, Any]] = []
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if message["role"] == "tool":
+            answered.add(message["tool_call_id"])
+        elif message.get("tool_calls"):
+            kept = [call for call in message["tool_calls"] if call["id"] in answered]
+            lost = [call_text(call) for call in message["tool_calls"] if call["id"] not in answered]
+            if lost:
+                message = {**message, "content": "\n".join(filter(None, (message["content"], *lost)))}
+                message = {**message, "tool_calls": kept} if kept else _without_calls(message)
+        if message["role"] != "tool":
+            answered = set()
+        shown.append(message)
+    return shown[::-1]
+
+
+def call_text(call: Mapping[str, Any]) -> str:
+    """A call as text, its arguments to the character where they could not be read."""
+    function = call["function"]
+    arguments = function["arguments"]
+    said = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    end = "}" if isinstance(arguments, Mapping) else ""
+    return f'{{"name": {json.dumps(function["name"], ensure_ascii=False)}, "arguments": {said}{end}'
+
+
+def _without_calls(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
 def for_template(
@@ -132,7 +192,7 @@ def for_template(
 
 def _shown(call: Mapping[str, Any], as_text: bool, ids: dict[str, str] | None) -> dict[str, Any]:
     function = dict(call["function"])
-    if as_text:
+    if as_text and not isinstance(function["arguments"], str):
         function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
     return {**call, "id": call["id"] if ids is None else _short(call["id"], ids), "function": function}
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from octavo.errors import RequestError
 from octavo.server.backend import TextTokenizer
 from octavo.server.cores import roam
-from octavo.server.history import History
+from octavo.server.history import History, unanswered_as_text
+from octavo.server.rewriting import first_taken
 from octavo.server.schema import CompletionRequest
 from octavo.text.fim import FillInMiddle, encode_inside
 from octavo.text.parts import Tool
@@ -54,13 +55,19 @@ async def conversation_prompt(
 ) -> list[int]:
     """The token ids of normalised messages; the options of `template_options`. Raises RequestError."""
     plain, named = [dict(message) for message in messages], template_options(**options)
-    return await _in_template_thread(lambda: tokenizer.apply_chat_template(plain, **named))
+    render, encode = tokenizer.render_chat, tokenizer.apply_chat_template
+    return await _in_template_thread(
+        lambda: first_taken(plain, lambda shown: encode(shown, **named), lambda shown: render(shown, **named))
+    )
 
 
 async def conversation_text(messages: Sequence[Mapping[str, Any]], tokenizer: TextTokenizer, **options: Any) -> str:
     """The text that `conversation_prompt` makes tokens of."""
     plain, named = [dict(message) for message in messages], template_options(**options)
-    return await _in_template_thread(lambda: tokenizer.render_chat(plain, **named))
+    render = tokenizer.render_chat
+    return await _in_template_thread(
+        lambda: first_taken(plain, lambda shown: render(shown, **named), lambda shown: render(shown, **named))
+    )
 
 
 def template_options(
@@ -141,7 +148,7 @@ def normalise_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any
     history = History()
     plain = [_normalise(message, f"messages[{i}]", history) for i, message in enumerate(messages)]
     history.end()
-    return plain
+    return unanswered_as_text(plain)
 
 
 def _normalise(message: dict[str, Any], where: str, history: History) -> dict[str, Any]:

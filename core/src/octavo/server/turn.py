@@ -6,7 +6,7 @@ tools become a prompt, and what the engine brings is sorted into words, thoughts
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from octavo.errors import RequestError
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.backend import Choice
+from octavo.server.choice_parts import ChoiceParts
 from octavo.server.content_tokens import ContentToken, ContentTokens
 from octavo.server.context import OverContext, fitted
 from octavo.server.forms import form_of
@@ -147,6 +148,7 @@ class Turn:
         tally: Tally,
         parsers: Sequence[AnswerParser],
         *,
+        markers: Collection[str] = (),
         one_call: bool = False,
         field_names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -156,8 +158,7 @@ class Turn:
         """Those of the prompt's tokens, once they have come, where they were asked for."""
         self._service = service
         self._parsers = parsers
-        self._calls = [0] * len(parsers)
-        self._one_call = one_call
+        self._told = [ChoiceParts(markers, one_call=one_call) for _ in parsers]
         self._field_names = field_names
         self._tokens: list[ContentTokens] = []
         """Of each choice, where logprobs were asked for."""
@@ -210,7 +211,8 @@ class Turn:
             parsers.open(kind, tools, inside=inside, skip_special_tokens=params.skip_special_tokens)
             for _ in range(params.n)
         ]
-        return cls(service, job, tally, opened, one_call=not ask.parallel_tool_calls, field_names=ask.field_names)
+        markers, one_call = kind.markers if kind is not None else (), not ask.parallel_tool_calls
+        return cls(service, job, tally, opened, markers=markers, one_call=one_call, field_names=ask.field_names)
 
     @property
     def usage(self) -> Usage:
@@ -249,13 +251,8 @@ class Turn:
             self.tally.count_reasoning(len(choice.token_ids))
         if choice.finish_reason is not None:
             parts += parser.finish()
-        if self._one_call:
-            parts = [part for part in parts if not isinstance(part, (CallBegins, CallArguments)) or part.index == 0]
-        self._calls[choice.index] += sum(isinstance(part, CallBegins) for part in parts)
-        reason = choice.finish_reason
-        if reason == "stop" and self._calls[choice.index]:
-            reason = "tool_calls"
-        return self._with_tokens(Piece(choice, parts, reason))
+        told = self._told[choice.index]
+        return self._with_tokens(Piece(choice, told.told(parts, choice), told.reason(choice)))
 
     def _with_tokens(self, piece: Piece) -> Piece:
         """The piece with its content's tokens, where logprobs were asked for."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from octavo.text.parts import OutputParser, Part, PlainParser, Span, Thoughts, Words
+from octavo.text.parts import OutputParser, Part, PlainParser, Span, Thoughts, Unsettled, Words
 from octavo.text.reasoning.kind import ThoughtParser
 from octavo.text.scan import Markers, Veil
 
@@ -92,18 +93,25 @@ class AnswerParser:
         """Parts of the words that thoughts have left over: where they stand in the answer."""
         if self._thoughts is None:
             return parts
-        return [Words(part.text, self._answer.of(part.spans)) if isinstance(part, Words) else part for part in parts]
+        return [replace(part, spans=self._answer.of(part.spans)) if isinstance(part, Words) else part for part in parts]
 
     def _veiled(self, parts: list[Part]) -> list[Part]:
         if not self._veils:
             return parts
         shown: list[Part] = []
         for part in parts:
-            if isinstance(part, (Words, Thoughts)):
+            if isinstance(part, Unsettled):  # comes at the end alone, so the veil need not wait for more
+                shown += [*self._unveiled(), *self._unsettled(part)]
+            elif isinstance(part, (Words, Thoughts)):
                 shown += self._shown(part)
             else:
                 shown += [*self._unveiled(), part]
         return shown
+
+    def _unsettled(self, part: Unsettled) -> list[Part]:
+        self._words.add(part.text, part.spans)
+        (text, spans), (rest, more) = self._veils[Words].push(part.text), self._veils[Words].finish()
+        return [Unsettled(text + rest, self._words.of((*spans, *more)))] if text + rest else []
 
     def _shown(self, part: Words | Thoughts) -> list[Part]:
         kind = type(part)

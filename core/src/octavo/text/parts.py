@@ -33,6 +33,13 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsettled(Words):
+    """Text that was held back to the end of the answer, because it is the beginning of a marker or of a tool call whose
+    name never came. Parsers emit it in `OutputParser.finish` alone; whether it is text depends on why the answer ended.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Thoughts:
     """Text of the model's reasoning."""
 
@@ -56,7 +63,16 @@ class CallArguments:
     json: str
 
 
-Part: TypeAlias = Words | Thoughts | CallBegins | CallArguments
+@dataclass(frozen=True, slots=True)
+class CallCut:
+    """The answer ended inside this call: its arguments are what was written, and no more. Without it a call is
+    complete.
+    """
+
+    index: int
+
+
+Part: TypeAlias = Words | Thoughts | CallBegins | CallArguments | CallCut
 
 
 class OutputParser(Protocol):

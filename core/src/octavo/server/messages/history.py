@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import msgspec
 
 from octavo.server.messages.refusals import known_only, wrong
-from octavo.server.messages.tools import NAME
 
 _BILLING = "x-anthropic-billing-header:"
 """Begins a block that Claude Code puts into ``system``. It is not for the model, and differs in every request: with it
@@ -89,11 +88,16 @@ def _message(role: str, turn: _Turn) -> list[dict[str, Any]]:
             {
                 "id": call_id,
                 "type": "function",
-                "function": {"name": call["name"], "arguments": msgspec.json.encode(call["input"]).decode()},
+                "function": {"name": call["name"], "arguments": _arguments(call["input"])},
             }
             for call_id, call in turn.calls.items()
         ]
     return [message]
+
+
+def _arguments(given: Any) -> str:
+    """The input of a call as text; a string is the text that could not be read as JSON."""
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
 
 
 def _turns(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Turn]]:
@@ -138,10 +142,10 @@ def _add_call(turn: _Turn, block: Mapping[str, Any], path: str) -> None:
     call_id = _string(block, "id", path)
     if block.get("caller") not in (None, {"type": "direct"}):
         wrong(f"{path}.caller", "is not supported; the model itself calls the tools of this server's clients")
-    if not NAME.fullmatch(_string(block, "name", path)):
-        wrong(f"{path}.name", "must be 1 to 128 letters, digits, _ and -")
-    if not isinstance(block.get("input"), dict):
-        wrong(f"{path}.input", "must be an object")
+    if not _string(block, "name", path):
+        wrong(f"{path}.name", "is empty; it must be the name that the model called")
+    if block.get("input") is None:
+        wrong(f"{path}.input", "is missing; it must be an object, or what the model wrote in place of one")
     if call_id in turn.calls:
         wrong(f"{path}.id", f"is {call_id!r:.80}, as that of an earlier tool_use of this turn")
     turn.calls[call_id] = block

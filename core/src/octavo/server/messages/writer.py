@@ -37,7 +37,7 @@ from octavo.server.messages.replies import (
 )
 from octavo.server.sse import event
 from octavo.server.turn import Piece, Turn
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
+from octavo.text.parts import CallArguments, CallBegins, CallCut, Part, Thoughts, Words
 
 _INVALID = "INVALID_JSON"
 
@@ -215,6 +215,8 @@ class _OpenBlocks:
             case CallArguments(_, json):
                 assert self.call is not None  # arguments come before words or another call
                 return [BlockDelta(self.call, InputJsonDelta(json))] if json else []
+            case CallCut():
+                return []  # the stop reason says so
 
     def close(self) -> list[Event]:
         """End what is open."""

@@ -16,7 +16,7 @@ from octavo.server.refusals import naming
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.formats import told_format
 from octavo.server.responses.items import Item, new_id
-from octavo.server.responses.messages import chat_messages, check_calls, cuts
+from octavo.server.responses.messages import chat_messages, check_calls, continued, cuts
 from octavo.server.responses.read_items import Reference, read_items
 from octavo.server.responses.replies import (
     ConversationReference,
@@ -114,7 +114,7 @@ async def turn_of(
         history = await stores.responses.history(owner, body.previous_response_id)
     elif body.conversation is not None:
         history = await stores.conversations.items(owner, body.conversation)
-    items = [*history, *inputs]
+    items = continued([*history, *inputs])
     if not items:
         raise RequestError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     check_calls(items)

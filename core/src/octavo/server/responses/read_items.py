@@ -97,12 +97,8 @@ def _call(item: Mapping[str, Any], where: str) -> FunctionCall:
         arguments=_string(item, "arguments", where),
         status=_status(item, where),
     )
-    try:
-        arguments = msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        wrong(f"{where}.arguments", "must be the text of a JSON object")
+    if not call.name:
+        wrong(f"{where}.name", "is empty; it must be the name that the model called")
     return call
 
 

@@ -29,7 +29,7 @@ from octavo.server.responses.replies import (
     ResponseUsage,
 )
 from octavo.server.turn import Piece
-from octavo.text.parts import CallArguments, CallBegins, Thoughts, Words
+from octavo.text.parts import CallArguments, CallBegins, CallCut, Thoughts, Words
 
 _ERROR_CODES = {400: "invalid_prompt", 404: "invalid_prompt", 429: "rate_limit_exceeded"}
 """The API has a closed list of codes; all other failures are the server's."""
@@ -89,6 +89,8 @@ class Writer:
                     self._calls[index] = self._open
                 case CallArguments(index, json):
                     events += self._calls[index].add(json)
+                case CallCut():
+                    events += self._close("incomplete")
         return events
 
     def _words(self, text: str, logprobs: list[TokenLogprob]) -> list[Event]:
