@@ -61,7 +61,9 @@ def greedy(best: dict[int, float], threads: int, steps: int, absent: Sequence[in
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("tied", [(0, 8191), (5, 4000, 8190), (1000, 1001), (15, 16), (4095, 4096)])
+@pytest.mark.parametrize(
+    "tied", [(0, 8191), (5, 4000, 8190), (1000, 1001), (15, 16), (4095, 4096), tuple(range(2100, 8192, 16))]
+)
 def test_the_smallest_id_wins(threads: int, tied: tuple[int, ...]) -> None:
     assert greedy(dict.fromkeys(tied, 1.0), threads, 60) == {(tied[0],) * ROWS}
 
