@@ -236,9 +236,9 @@ class Batch:
         """What a row that draws without a mask has to say if nothing is left."""
         asked = row.new.params
         most = len(asked.bad_word_ids) + len(row.new.end_ids) + len(asked.stop_ids)
-        return (
-            _forbidding(asked) if self._tokens_there <= most and self._tokens_there <= len(self._banned(row)) else None
-        )
+        if not 0 < self._tokens_there <= most:
+            return None
+        return _forbidding(asked) if self._tokens_there <= len(self._banned(row)) else None
 
     def _mask(self, special: list[_Special]) -> tuple[tuple[Ints, Words] | None, dict[str, Stuck]]:
         """The masks of a step's draws, one made for all draws of a row, and the rows that cannot go on."""
