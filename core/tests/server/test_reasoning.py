@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from tool_server import THINKER, TIME, USER, ToolServer
+
+from octavo.sampling import ReasoningMarks
 
 CALL = '<tool_call>{"name": "get_time"}</tool_call>'
 
@@ -98,3 +103,76 @@ def test_an_operator_can_choose(server: ToolServer) -> None:
 def test_thoughts_can_be_sent_back_under_either_name(server: ToolServer, name: str) -> None:
     server.chat(messages=[*USER, {"role": "assistant", "content": "Yes", name: "Hm"}, *USER])
     assert server.prompt.endswith("assistant:Yes|user:Hi|assistant:")
+
+
+OPENED = [{"role": "user", "content": "<think>\n"}]
+
+
+def streamed(server: ToolServer, **fields: Any) -> tuple[str, str, str, int]:
+    """Reasoning, content, arguments and the number of calls, put together from a stream."""
+    reasoning = content = arguments = ""
+    calls = 0
+    for chunk in server.client.chat.completions.create(model="fake", stream=True, **fields):
+        delta = chunk.choices[0].delta
+        reasoning += getattr(delta, "reasoning", None) or ""
+        content += delta.content or ""
+        for call in delta.tool_calls or ():
+            calls += bool(call.id)
+            arguments += call.function.arguments or ""
+    return reasoning, content, arguments, calls
+
+
+def test_an_answer_that_never_closes_its_reasoning_is_not_empty(server: ToolServer) -> None:
+    server.say("It is Paris.")
+    fields = {"messages": OPENED, "extra_body": {"continue_final_message": True}}
+    message = server.client.chat.completions.create(model="fake", **fields).choices[0].message
+    assert (message.content, message.reasoning) == ("It is Paris.", "It is Paris.")  # type: ignore[attr-defined]
+    assert streamed(server, **fields) == ("It is Paris.", "It is Paris.", "", 0)
+
+
+def test_reasoning_that_its_length_has_cut_is_no_answer(server: ToolServer) -> None:
+    server.say("It is Paris.")
+    fields = {"messages": OPENED, "max_tokens": 5, "extra_body": {"continue_final_message": True}}
+    choice = server.client.chat.completions.create(model="fake", **fields).choices[0]
+    assert (choice.finish_reason, choice.message.content) == ("length", "")
+    assert choice.message.reasoning == "It is"  # type: ignore[attr-defined]
+    assert streamed(server, **fields) == ("It is", "", "", 0)
+
+
+def test_a_call_in_reasoning_that_is_never_closed_is_a_call(server: ToolServer) -> None:
+    server.say(CALL)
+    fields = {"messages": OPENED, "tools": [TIME], "extra_body": {"continue_final_message": True}}
+    choice = server.client.chat.completions.create(model="fake", **fields).choices[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    assert [call.function.name for call in choice.message.tool_calls] == ["get_time"]
+    reasoning, content, arguments, calls = streamed(server, **fields)
+    assert (reasoning, content, arguments, calls) == (CALL, "", "{}", 1)
+
+
+def test_what_was_said_before_reasoning_is_the_answer(server: ToolServer) -> None:
+    server.say("Yes. <think>Or not?")
+    message = server.chat()["choices"][0]["message"]
+    assert (message["content"], message["reasoning"]) == ("Yes.", "Or not?")
+    server.say("<think>So?</think>Yes. <think>Or not?")
+    message = server.chat()["choices"][0]["message"]
+    assert (message["content"], message["reasoning"]) == ("Yes.", "So?Or not?")
+
+
+def test_the_other_apis_answer_too(server: ToolServer) -> None:
+    server.say("It is Paris.")
+    prompt = [*USER, {"role": "assistant", "content": "<think>"}]
+    body = {"model": "fake", "messages": prompt, "max_tokens": 50}
+    message = server.http.post("/v1/messages", json=body).json()
+    assert [block.get("text") for block in message["content"] if block["type"] == "text"] == ["It is Paris."]
+    events = server.http.post("/v1/messages", json=body | {"stream": True}).text
+    deltas = [json.loads(line[6:]) for line in events.splitlines() if line.startswith("data: ")]
+    texts = [e["delta"]["text"] for e in deltas if e.get("delta", {}).get("type") == "text_delta"]
+    assert "".join(texts) == "It is Paris."
+
+
+def test_stop_strings_act_on_the_answer(server: ToolServer) -> None:
+    server.chat(stop=["a"], continue_final_message=True, messages=OPENED)
+    server.chat(stop=["a"], stop_in_reasoning=True)
+    first, second = (seen.params for seen in server.engine.seen)
+    assert first.reasoning == ReasoningMarks("<think>", "</think>", inside=True) and not first.stop_in_reasoning
+    assert second.reasoning == ReasoningMarks("<think>", "</think>") and second.stop_in_reasoning

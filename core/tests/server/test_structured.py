@@ -95,6 +95,7 @@ def test_both_apis_take_both_fields(served, engine: FakeEngine, fields: dict[str
         ),
         ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "response_format"),
         ({"allowed_token_ids": [-1]}, "allowed_token_ids"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
         ({"bad_words": [""]}, "bad_words"),
         ({"bad_words": ["x"] * 300}, "bad_words"),
     ],
@@ -117,7 +118,7 @@ def test_the_responses_api_s_flat_form_is_read_too() -> None:
 
 def test_tokens_to_allow_and_words_to_forbid_reach_the_engine(served, engine: FakeEngine) -> None:
     served.chat(allowed_token_ids=[3, 4], bad_words=["x", "y z"])
-    served.complete(allowed_token_ids=[], bad_words=[])
+    served.complete(bad_words=[])
     first, second = (seen.params for seen in engine.seen)
     assert (first.allowed_token_ids, first.bad_words) == ((3, 4), ("x", "y z"))
     assert (second.allowed_token_ids, second.bad_words) == (None, None)

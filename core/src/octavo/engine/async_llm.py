@@ -15,7 +15,7 @@ from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InPr
 from octavo.engine.core import NO_TEXT, NO_VECTORS
 from octavo.engine.forms import Forms, NoForms
 from octavo.engine.inbox import Inbox
-from octavo.engine.outputs import RequestDelta, RequestState
+from octavo.engine.outputs import RequestDelta, RequestState, error_of
 from octavo.engine.pooled import NOTHING_SAMPLED, TASKS, check_params, finished, folded
 from octavo.engine.prompts import Prompt, prompt_ids
 from octavo.engine.startup import Started, start
@@ -102,8 +102,9 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestDelta, None]:
         """Stream a request's deltas until every choice has a finish_reason.
 
-        Raises RequestError before the first item if the request cannot be served, RequestFailed if an exception in
-        the engine ended a choice, EngineDead if the engine stopped. Leaving the stream early aborts the request and
+        Raises RequestError before the first item if the request cannot be served, and at any time if what it asks lets
+        no token come next; RequestFailed if an exception in the engine ended a choice, EngineDead if the engine
+        stopped. Leaving the stream early aborts the request and
         frees its blocks.
         """
         if "generate" not in self.tasks:
@@ -128,8 +129,9 @@ class AsyncLLM:
                 finished = delta.finished
                 if state.stopped_by_text(delta, event):
                     self._client.abort(request.id, None if finished else event.index)
-                if event.error is not None:
-                    raise RequestFailed(event.error)
+                error = error_of(event)
+                if error is not None:
+                    raise error
                 yield delta
         finally:
             del self._streams[request.id]

@@ -188,6 +188,7 @@ class EngineCore:
             result.logprobs += own.logprobs
             result.prompt_logprobs += own.prompt_logprobs
             result.failed.update(own.failed)
+            result.refused.update(own.refused)
             vectors += own.pooled or []
         if self._pools:
             result.pooled = vectors

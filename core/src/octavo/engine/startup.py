@@ -199,6 +199,7 @@ def _assemble(
         decision = describe_target(scheduler)
         _logger.info("%s", decision)
         plan = replace(plan, decisions=(*plan.decisions, decision))
+    absent = [] if model.pooling is not None else tokenizer.absent_ids(model.config.vocab_size)
     batch = Batch(
         plan.max_num_seqs,
         plan.max_model_len,
@@ -207,11 +208,13 @@ def _assemble(
         vocab_size=model.config.vocab_size,
         masks=can.masks or (sampler is None and not can.sampling),
         position_pad_id=model.config.position_pad_id,
+        absent=absent,
+        mask_all=can.sampling,
     )
     eos_ids = frozenset(tokenizer.eos_token_ids) | frozenset(model.config.eos_token_ids)
     core = EngineCore(
         scheduler,
-        Runner(executables, store, batch, sampler),
+        Runner(executables, store, batch, sampler, absent),
         device,
         store,
         vocab_size=model.config.vocab_size * model.config.token_types,

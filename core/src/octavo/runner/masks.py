@@ -45,6 +45,12 @@ def pack(tokens: Iterable[int], vocab: int) -> Words:
     return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32, copy=False)
 
 
+def remove(words: Words, tokens: Iterable[int]) -> None:
+    """Take tokens from a mask."""
+    for token in tokens:
+        words[token // 32] &= np.uint32(0xFFFFFFFF ^ (1 << token % 32))
+
+
 def allowed_tokens(words: Words, vocab: int) -> npt.NDArray[np.bool_]:
     """A mask as one boolean per token."""
     octets = np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)

@@ -100,3 +100,5 @@ class StepResult:
     """Rows that cannot go on (their logits were not finite, say), with the reason."""
     pooled: list[Floats] | None = None
     """A vector for each row, from models that make those in place of tokens."""
+    refused: dict[str, str | None] = field(default_factory=dict)
+    """Those of ``failed`` whose request is at fault, as it lets no token come next, with the field to blame."""

@@ -175,8 +175,9 @@ class Backend(Protocol):
         """Stream what the request brings, as deltas, until every sequence has a finish_reason.
 
         ``request_id`` must be unique among running requests. Raises RequestError before the first item
-        when the request cannot be served, RequestFailed when an exception ended it, EngineDead when
-        the engine stopped. Closing or cancelling the generator aborts the request and frees its blocks.
+        when the request cannot be served, and later when it lets no token come next; RequestFailed when
+        an exception ended it, EngineDead when the engine stopped. Closing or cancelling the generator
+        aborts the request and frees its blocks.
         """
 
     async def embed(

@@ -28,6 +28,7 @@ _FROM_REQUEST = (
     "min_tokens",
     "skip_special_tokens",
     "include_stop_str_in_output",
+    "stop_in_reasoning",
 )
 """Fields of the same name and meaning in both; SamplingParams has the API's defaults."""
 
@@ -144,7 +145,7 @@ def _params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: Any) -> 
         **own,
         logit_bias=_logit_bias(body.logit_bias),
         structured=structured_output(body.response_format, body.structured_outputs),
-        allowed_token_ids=body.allowed_token_ids or None,
+        allowed_token_ids=body.allowed_token_ids,
         bad_words=body.bad_words or None,
     )
 

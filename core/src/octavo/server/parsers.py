@@ -10,6 +10,7 @@ from functools import cached_property
 
 from octavo.errors import ConfigError
 from octavo.platform.discovery import discover
+from octavo.sampling import ReasoningMarks
 from octavo.server.backend import TextTokenizer
 from octavo.server.settings import ServerSettings
 from octavo.text.answers import AnswerParser
@@ -115,6 +116,11 @@ class Parsers:
         if continued is not None:
             return self.reasoning.unclosed(continued)
         return self.reasoning.opened(self.tokenizer.decode(prompt[-_TAIL:], skip_special_tokens=False))
+
+    def marks(self, *, inside: bool) -> ReasoningMarks | None:
+        """Where reasoning is in an answer; ``None`` where it is not marked. ``inside`` as for `open`."""
+        kind = self.reasoning
+        return ReasoningMarks(kind.begin, kind.end, inside) if kind is not None and kind.begin and kind.end else None
 
     def _markers(self, calls: ToolParser | None) -> Iterable[str]:
         kinds = (calls, self.reasoning)

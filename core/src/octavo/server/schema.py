@@ -64,6 +64,8 @@ class SamplingFields(BaseModel):
     min_tokens: int | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
+    stop_in_reasoning: bool | None = None
+    """True: stop strings end the reasoning too, and not the answer alone."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None

@@ -204,7 +204,12 @@ class Turn:
             several=ask.parallel_tool_calls and not isinstance(ask.tool_choice, Tool),
             inside=inside,
         )
-        params = replace(params, structured=form, visible_special_ids=parsers.visible(kind))
+        params = replace(
+            params,
+            structured=form,
+            visible_special_ids=parsers.visible(kind),
+            reasoning=parsers.marks(inside=inside),
+        )
         job = Job(response_id, [prompt], params, ask.priority, ask.cache_salt)
         tally = Tally(job, reasoning_tokens=None if parsers.reasoning is None else 0)
         opened = [
@@ -250,7 +255,7 @@ class Turn:
         if thinking or parser.thinking:  # the markers belong to the thoughts
             self.tally.count_reasoning(len(choice.token_ids))
         if choice.finish_reason is not None:
-            parts += parser.finish()
+            parts += parser.finish(ended=choice.finish_reason == "stop")
         told = self._told[choice.index]
         return self._with_tokens(Piece(choice, told.told(parts, choice), told.reason(choice)))
 

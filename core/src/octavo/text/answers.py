@@ -1,4 +1,11 @@
-"""One answer's text, sorted by the parsers of its model: thoughts are taken out, the rest is words and tool calls."""
+"""One answer's text, sorted by the parsers of its model: thoughts are taken out, the rest is words and tool calls.
+
+Reasoning that is never closed: many templates begin it for the model, and a model that does not reason answers at once
+and never writes the closing mark. All of its text would then be reasoning, and the answer empty. So an answer that the
+model itself has ended in the midst of reasoning, with nothing said before, is its reasoning: that stays what it was
+streamed as, and comes once more, at the end, as the answer (or as the tool calls that are in it). One that was cut by
+its length has not got to its answer: it stays reasoning alone, as clients of reasoning models expect.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +65,8 @@ class AnswerParser:
         self._calls = calls or PlainParser()
         self._answer, self._words = _Origins(), _Origins()
         """Of what the parser of calls is given, and of what the veil over words is given."""
+        self._unanswered: list[str] | None = []
+        """The reasoning so far, while there is nothing else."""
         markers = Markers(hidden)
         self._veils: dict[type[Words] | type[Thoughts], Veil] = {}
         if markers.texts:
@@ -74,18 +83,25 @@ class AnswerParser:
             return self._veiled(self._calls.push(text))
         return self._veiled(self._sorted(self._thoughts.push(text)))
 
-    def finish(self) -> list[Part]:
-        """See `OutputParser.finish`."""
+    def finish(self, *, ended: bool = False) -> list[Part]:
+        """See `OutputParser.finish`. ``ended``: by the model, or by a stop string, and not by its length."""
         parts = [] if self._thoughts is None else self._sorted(self._thoughts.finish())
+        if ended and self.thinking and self._unanswered:
+            text = "".join(self._unanswered)
+            self._answer.add(text, ())
+            parts += self._located(self._calls.push(text))
         return self._veiled(parts + self._located(self._calls.finish())) + self._unveiled()
 
     def _sorted(self, parts: Iterable[Part]) -> list[Part]:
         found: list[Part] = []
         for part in parts:
             if isinstance(part, Words):
+                self._unanswered = None
                 self._answer.add(part.text, part.spans)
                 found += self._located(self._calls.push(part.text))
             else:
+                if isinstance(part, Thoughts) and self._unanswered is not None:
+                    self._unanswered.append(part.text)
                 found.append(part)
         return found
 

@@ -105,7 +105,8 @@ class Feed:
         elif self._open is Thoughts:
             self._parts.append(Thoughts(text))
         else:
-            self._parts.append(self._open(text, tuple(self._spans)))
+            words = Unsettled if self._open is Unsettled else Words
+            self._parts.append(words(text, tuple(self._spans)))
             self._spans = []
 
     # The text that is there.

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from octavo.errors import CheckpointError, RequestError
 from octavo.text.chat import Message, Prepare, RunTemplate, check_template, render, run_template
 from octavo.text.detokenizer import Detokenizer, open_text
@@ -19,6 +21,10 @@ from octavo.text.special_text import SpecialText
 if TYPE_CHECKING:
     import tokenizers
     from transformers import PreTrainedTokenizerFast
+
+
+_GGUF_UNUSED = 5
+"""``LLAMA_TOKEN_TYPE_UNUSED``."""
 
 
 class Tokenizer:
@@ -36,12 +42,15 @@ class Tokenizer:
         fim: FillInMiddle | None = None,
         *,
         special_tokens_in_messages: bool = False,
+        padding: frozenset[int] = frozenset(),
     ) -> None:
         """`end_ids` end a generation besides the tokenizer's own EOS; `chat_template` replaces the checkpoint's; `fim`
         counts where the vocabulary has no fill-in-the-middle tokens of a known name. With `special_tokens_in_messages`
-        messages may write special tokens, as in transformers.
+        messages may write special tokens, as in transformers. `padding` are ids that have a name in the vocabulary and
+        are no tokens for all that.
         """
         self.hf = hf
+        self._padding = padding
         self._backend: tokenizers.Tokenizer = hf.backend_tokenizer
         # A tokenizer.json may carry the truncation and padding of some training run.
         self._backend.no_truncation()
@@ -72,6 +81,15 @@ class Tokenizer:
     def chat_template_for(self, *, tools: bool = False) -> str | None:
         """The template of conversations, with tools or without; None for a model that has none."""
         return (self._templates.get("tool_use") if tools else None) or self.chat_template
+
+    def absent_ids(self, vocab_size: int) -> list[int]:
+        """The ids below a model's vocabulary size that are no tokens: padding behind the last one, and gaps."""
+        there = np.zeros(vocab_size, np.bool_)
+        ids = np.fromiter(self._backend.get_vocab(with_added_tokens=True).values(), np.int64)
+        there[ids[ids < vocab_size]] = True
+        there[[token for token in self._padding if token < vocab_size]] = False
+        absent: list[int] = np.flatnonzero(~there).tolist()
+        return absent
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -253,8 +271,14 @@ def load_tokenizer(
 
         metadata = GGUFFile(path).metadata
         hf, end_ids = gguf_tokenizer(path, metadata)
-        fim = fim_of_gguf(metadata, len(hf))
-        return Tokenizer(hf, end_ids, chat_template, fim, special_tokens_in_messages=special_tokens_in_messages)
+        return Tokenizer(
+            hf,
+            end_ids,
+            chat_template,
+            fim_of_gguf(metadata, len(hf)),
+            special_tokens_in_messages=special_tokens_in_messages,
+            padding=_gguf_padding(metadata),
+        )
 
 
 def _from_folder(path: Path) -> PreTrainedTokenizerFast:
@@ -274,6 +298,18 @@ def _from_folder(path: Path) -> PreTrainedTokenizerFast:
             f"{path} has a tokenizer without a fast version ({type(hf).__name__}); convert it to a tokenizer.json"
         )
     return hf
+
+
+def _gguf_padding(metadata: Mapping[str, Any]) -> frozenset[int]:
+    """The ids that llama.cpp's converter made up where the model has more embeddings than its tokenizer has tokens:
+    it calls them "[PAD<id>]" and unused.
+    """
+    names, kinds = metadata.get("tokenizer.ggml.tokens", ()), metadata.get("tokenizer.ggml.token_type", ())
+    return frozenset(
+        token
+        for token, (name, kind) in enumerate(zip(names, kinds, strict=False))
+        if kind == _GGUF_UNUSED and name == f"[PAD{token}]"
+    )
 
 
 def _generation_ends(folder: Path) -> frozenset[int]:
