@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -242,14 +243,25 @@ def quantise(weight: np.ndarray, kind: Kind) -> Codes:
     return Codes(codes.astype(np.int64).reshape(outputs, inputs), stored, zeros)
 
 
-def quantised_folder(kind: Kind, tmp_path: Path, *, family: str = "llama", **fields: Any) -> tuple[Path, Dense]:
-    """A tiny folder with all linear layers but lm_head quantized, in bfloat16 otherwise; and every weight's meaning."""
+def quantised_folder(
+    kind: Kind,
+    tmp_path: Path,
+    *,
+    family: str = "llama",
+    others: Mapping[str, Kind | None] = MappingProxyType({}),
+    **fields: Any,
+) -> tuple[Path, Dense]:
+    """A tiny folder with all linear layers but lm_head quantized, in bfloat16 otherwise; and every weight's meaning.
+
+    ``others`` are the linear layers of another kind, or of none, by the last part of their names.
+    """
     folder = tiny_checkpoint(family, tmp_path, **{**SIZES, **fields})
     dense, tensors = stored_tensors(folder), dict[str, torch.Tensor]()
     for name, weight in dense.items():
-        if "_proj.weight" in name:
-            matrix = quantise(weight, kind)
-            tensors |= kind.write(name.removesuffix(".weight"), matrix)
+        own = others.get(name.split(".")[-2], kind) if "_proj.weight" in name else None
+        if own is not None:
+            matrix = quantise(weight, own)
+            tensors |= own.write(name.removesuffix(".weight"), matrix)
             dense[name] = matrix.values
         else:
             tensors[name] = torch.from_numpy(weight).bfloat16()

@@ -75,7 +75,11 @@ def with_config(tmp_path: Path, kind: str, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("awq-32", {"quant_method": "bitsandbytes"}, r"quant_method 'bitsandbytes' is not supported; auto-round, .*gptq, .* are;"),
+        (
+            "awq-32",
+            {"quant_method": "bitsandbytes"},
+            r"quant_method 'bitsandbytes' is not supported; auto-round, .*gptq, .* are;",
+        ),
         ("awq-32", {"quant_method": ["awq"]}, r"quant_method \['awq'\] is not supported"),
         ("awq-32", {"bits": 8}, r"of awq: bits is 8; it must be 4; or use the original weights or a GGUF file"),
         ("awq-32", {"version": "gemv"}, r"of awq: version is 'gemv'; it must be 'gemm'"),
