@@ -97,6 +97,7 @@ def with_config(tmp_path: Path, kind: str, **changes: Any) -> Path:
             {"extra_config": {"a.b": {"bits": 8}}},
             r"extra_config a\.b: bits is 8; modules with other bits",
         ),
+        ("gptq-128", {"act_bits": 8}, r"of gptq: act_bits is 8; only weights may be quantized"),
         ("auto-round", {"act_bits": 8}, r"of auto-round: act_bits is 8; only weights may be quantized"),
         ("auto-round", {"data_type": "mx_fp"}, r"of auto-round: data_type is 'mx_fp'; it must be 'int'"),
         ("auto-round", {"packing_format": "auto_round:fp8"}, r"packing_format is 'auto_round:fp8'; it must be"),

@@ -56,6 +56,9 @@ def gptq(found: Options, version: str, *, reordered: bool) -> Gptq:
     """The method of ``version`` of the layout with the options that every writer of it has."""
     bits = found.one_of("bits", (4, 8))
     found.one_of("pack_dtype", ("int32",), "int32")
+    activation_bits = found.get("act_bits", 16)
+    if not isinstance(activation_bits, int) or activation_bits < 16:
+        raise found.refusal("act_bits", "only weights may be quantized (16)")
     uniform = [check_overrides(found, name) for name in ("dynamic", "extra_config")]
     found.warn_of_others(_KNOWN)
     return Gptq(
