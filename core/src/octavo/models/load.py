@@ -17,9 +17,11 @@ from octavo.graph.builder import Builder
 from octavo.graph.ir import Graph
 from octavo.models.checkpoint import Checkpoint, open_checkpoint
 from octavo.models.config import ModelConfig
+from octavo.models.gguf_file import split_files
 from octavo.models.hf_rope import SERVED_LENGTH
 from octavo.models.pooling import Pooling, apply_task, config_overrides
 from octavo.models.registry import family_for
+from octavo.models.safetensors_reader import QUANTIZATION_FILES
 
 _logger = logging.getLogger(__name__)
 
@@ -50,7 +52,10 @@ class Model:
     def files(self) -> tuple[Path, ...]:
         """The files that the weights follow from: config.json says what the tensors of a quantized folder mean."""
         path = self.checkpoint.path
-        return (*sorted(path.glob("*.safetensors")), path / "config.json") if path.is_dir() else (path,)
+        if not path.is_dir():
+            return split_files(path)
+        described = [path / name for name in ("config.json", *QUANTIZATION_FILES)]
+        return (*sorted(path.glob("*.safetensors")), *(file for file in described if file.is_file()))
 
 
 def load_model(
