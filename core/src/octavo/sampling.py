@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from octavo.errors import RequestError
 
-# What can be served at all; a server bounds its clients further (`octavo.server.limits`).
+# What can be served at all; a server bounds its clients further (`octavo.server.transport.limits`).
 MAX_N = 1024
 MAX_LOGPROBS = 64
 MAX_STOP_STRINGS = 256

@@ -15,7 +15,7 @@ from octavo.cli.serve import serve
 from octavo.cli.server_options import with_limits
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 
 BY_HAND = {"model", "settings", "num_kv_blocks"}
 """Fields of EngineConfig that no flag sets."""

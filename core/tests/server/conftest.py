@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 
 from octavo.server import ServerSettings, create_app
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 from octavo.server.loop import listen, uvicorn_config
 
 sys.path.insert(0, str(Path(__file__).parent))

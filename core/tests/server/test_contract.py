@@ -7,7 +7,7 @@ from server.contract import check_server
 from server_fake import FakeEngine
 
 from octavo.server import ServerSettings
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 from octavo.server.openapi import ROUTES, document
 
 

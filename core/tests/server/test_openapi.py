@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from octavo.cli.main import app as command
 from octavo.server import ServerSettings, create_app
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 from octavo.server.openapi import PATH, ROUTES, Route, document
 
 UNDESCRIBED = frozenset({"/"})

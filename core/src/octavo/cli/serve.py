@@ -74,10 +74,10 @@ def serve(
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
-    from octavo.server.database import Database
+    from octavo.server.transport.database import Database
     from octavo.server.loop import exposed, listen
     from octavo.server.loop import serve as serve_llm
-    from octavo.server.tables import METADATA
+    from octavo.server.transport.tables import METADATA
     from octavo.text.template_worker import template_worker
 
     kept = database or Database.file(data_folder() / "server.db")
@@ -118,7 +118,7 @@ def serve(
 
 def _files_beside(database: str) -> Path | None:
     """The folder of files that goes with a database, where none is named: files belong to their rows."""
-    from octavo.server.database import IN_MEMORY
+    from octavo.server.transport.database import IN_MEMORY
 
     if database == IN_MEMORY:
         return None

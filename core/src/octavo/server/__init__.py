@@ -21,6 +21,6 @@ The engine is seen only through the protocol in ``backend.py``, so every route i
 
 from octavo.server.app import create_app
 from octavo.server.loop import serve
-from octavo.server.settings import ServerSettings
+from octavo.server.transport.settings import ServerSettings
 
 __all__ = ["ServerSettings", "create_app", "serve"]

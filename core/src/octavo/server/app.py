@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from fastapi import Depends, FastAPI
 
-from octavo.server import (
-    batches,
-    chat,
-    completions,
-    embeddings,
-    files,
-    health,
-    messages,
-    models,
-    openapi,
-    page,
-    sagemaker,
-    scores,
-    timing,
-    tokenise,
-)
-from octavo.server.backend import Backend
-from octavo.server.errors import install_handlers
-from octavo.server.hosts import HostGuard
-from octavo.server.middleware import RequestContext
+from octavo.server import messages, openapi
+
+from octavo.server.batch import batch_routes as batches
+
+from octavo.server.chat.routes import routes as chat
+
+from octavo.server.completions.routes import routes as completions
+
+from octavo.server.pooling import embeddings
+
+from octavo.server.batch import file_routes as files
+
+from octavo.server.meta import health
+
+from octavo.server.meta import models
+
+from octavo.server.meta import page
+
+from octavo.server.meta import sagemaker
+
+from octavo.server.pooling import scores
+
+from octavo.server.transport import timing
+
+from octavo.server.meta import tokenise
+from octavo.server.generation.backend import Backend
+from octavo.server.transport.errors import install_handlers
+from octavo.server.transport.hosts import HostGuard
+from octavo.server.transport.middleware import RequestContext
 from octavo.server.responses import routes as responses
-from octavo.server.service import Service
-from octavo.server.settings import ServerSettings
+from octavo.server.generation.service import Service
+from octavo.server.transport.settings import ServerSettings
 
 
 def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:

@@ -14,7 +14,7 @@ from server.conftest import Serve, Served
 from server_fake import FakeEngine
 
 from octavo.server import ServerSettings
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 
 
 def _lines(count: int, prefix: str = "c", url: str = "/v1/completions", **body: Any) -> bytes:

@@ -26,8 +26,8 @@ from octavo.server.batch.inside import Inside
 from octavo.server.batch.manager import Batches
 from octavo.server.batch.store import Batch, BatchObject, BatchStore, RequestCounts
 from octavo.server.batch.tables import BATCHES, FILES
-from octavo.server.database import Database
-from octavo.server.service import Service
+from octavo.server.transport.database import Database
+from octavo.server.generation.service import Service
 
 OWNER = "me"
 WINDOW = 24 * 3600
@@ -306,7 +306,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from server_fake import FakeEngine
 from octavo.server import ServerSettings, serve
-from octavo.server.database import Database
+from octavo.server.transport.database import Database
 
 folder = Path({folder!r})
 settings = ServerSettings(

@@ -20,7 +20,7 @@ from octavo.server.batch.inside import Inside, endpoints_of
 from octavo.server.batch.journal import Journal
 from octavo.server.batch.lines import Line, LineReader, Rules
 from octavo.server.batch.runner import LineRunner
-from octavo.server.owner import owner_of
+from octavo.server.transport.owner import owner_of
 
 
 def _file(count: int, **body: Any) -> bytes:

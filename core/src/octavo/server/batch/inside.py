@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Scope
 
 from octavo.server.batch.lines import ENDPOINTS
-from octavo.server.owner import OWNER
+from octavo.server.transport.owner import OWNER
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from octavo.sampling import SamplingParams
-from octavo.server.body import read_body
-from octavo.server.errors import Failure, request_id_of
+from octavo.server.transport.body import read_body
+from octavo.server.transport.errors import Failure, request_id_of
 from octavo.server.messages.ask import message_ask, read_thinking
 from octavo.server.messages.replies import TokensCount
 from octavo.server.messages.schema import UNBUILT, CountRequest, MessagesRequest
 from octavo.server.messages.writer import MessageWriter
-from octavo.server.params import message_params, served_name
-from octavo.server.service import Service, json_response
-from octavo.server.sse import EventStream, event
-from octavo.server.streams import while_connected
-from octavo.server.turn import Turn
+from octavo.server.generation.params import message_params, served_name
+from octavo.server.generation.service import Service, json_response
+from octavo.server.transport.sse import EventStream, event
+from octavo.server.generation.streams import while_connected
+from octavo.server.generation.turn import Turn
 
 
 def routes(service: Service) -> APIRouter:

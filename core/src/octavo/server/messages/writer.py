@@ -35,8 +35,8 @@ from octavo.server.messages.replies import (
     ToolUseBlock,
     Usage,
 )
-from octavo.server.sse import event
-from octavo.server.turn import Piece, Turn
+from octavo.server.transport.sse import event
+from octavo.server.generation.turn import Piece, Turn
 from octavo.text.parts import CallArguments, CallBegins, CallCut, Part, Thoughts, Words
 
 _INVALID = "INVALID_JSON"

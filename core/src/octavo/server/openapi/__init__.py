@@ -18,7 +18,7 @@ from octavo.server.openapi import of_files, of_messages, of_responses, of_server
 from octavo.server.openapi.declared import Route
 from octavo.server.openapi.document import written
 from octavo.server.openapi.of_server import PATH
-from octavo.server.service import json_response
+from octavo.server.generation.service import json_response
 
 ROUTES: Sequence[Route] = (
     *of_text.ROUTES, *of_vectors.ROUTES, *of_responses.ROUTES, *of_messages.ROUTES, *of_files.ROUTES, *of_server.ROUTES,

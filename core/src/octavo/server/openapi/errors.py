@@ -1,4 +1,4 @@
-"""Failures, as the document tells of them: `octavo.server.errors` makes the answers."""
+"""Failures, as the document tells of them: `octavo.server.transport.errors` makes the answers."""
 
 from __future__ import annotations
 

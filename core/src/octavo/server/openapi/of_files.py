@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from octavo.server.batch.file_store import DeletedFile, FileList, FileObject
 from octavo.server.batch.store import BatchList, BatchObject
-from octavo.server.batches import MAX_PAGE, BatchRequest
-from octavo.server.files import DEFAULT_SECONDS, MAX_FILES, MIN_SECONDS
+from octavo.server.batch.batch_routes import MAX_PAGE, BatchRequest
+from octavo.server.batch.file_routes import DEFAULT_SECONDS, MAX_FILES, MIN_SECONDS
 from octavo.server.openapi.declared import FORM, Parameter, Route, page
 
 

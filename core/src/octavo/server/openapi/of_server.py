@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.errors import ANTHROPIC_VERSION
-from octavo.server.health import Health, Load, Version
+from octavo.server.transport.errors import ANTHROPIC_VERSION
+from octavo.server.meta.health import Health, Load, Version
 from octavo.server.openapi.declared import Parameter, Route
 from octavo.server.openapi.errors import EITHER
 from octavo.server.openapi.of_text import TURN
-from octavo.server.pooling_schema import (
+from octavo.server.pooling.schema import (
     EmbeddingList,
     EmbeddingRequest,
     Ranking,
@@ -17,7 +17,7 @@ from octavo.server.pooling_schema import (
     ScoreList,
     ScoreRequest,
 )
-from octavo.server.replies import (
+from octavo.server.generation.replies import (
     AnthropicModel,
     AnthropicModels,
     ChatChunk,
@@ -26,9 +26,9 @@ from octavo.server.replies import (
     ModelCard,
     ModelList,
 )
-from octavo.server.sagemaker import ADAPTER
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
-from octavo.server.timing import TimingReport
+from octavo.server.meta.sagemaker import ADAPTER
+from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.transport.timing import TimingReport
 
 PATH = "/openapi.json"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.server.openapi.declared import Route
-from octavo.server.replies import ChatChunk, ChatCompletion, Completion
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
-from octavo.server.tokenise import DetokenizeRequest, Text, Tokenized, TokenizeRequest
+from octavo.server.generation.replies import ChatChunk, ChatCompletion, Completion
+from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.meta.tokenise import DetokenizeRequest, Text, Tokenized, TokenizeRequest
 
 MODEL = (404,)
 """A body may name a model that is not served."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from octavo.server.openapi.declared import Route
 from octavo.server.openapi.of_text import TURN
-from octavo.server.pooling_schema import (
+from octavo.server.pooling.schema import (
     EmbeddingList,
     EmbeddingRequest,
     Ranking,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from octavo.errors import RequestError
-from octavo.server.body import read_body
-from octavo.server.owner import owner_of
+from octavo.server.transport.body import read_body
+from octavo.server.transport.owner import owner_of
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.items import Item
 from octavo.server.responses.queries import page_of
 from octavo.server.responses.read_items import only_items, read_items
 from octavo.server.responses.replies import DeletedConversation, item_list
 from octavo.server.responses.schema import MAX_ITEMS, ConversationRequest, ConversationUpdate, NewItems
-from octavo.server.service import json_response
+from octavo.server.generation.service import json_response
 
 
 def add_routes(router: APIRouter, store: ConversationStore) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from octavo.errors import RequestError
-from octavo.server.history import read_arguments
+from octavo.server.generation.history import read_arguments
 from octavo.server.responses.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from octavo.server.queries import number, order
+from octavo.server.transport.queries import number, order
 from octavo.server.responses.item_rows import Page
 
 MAX_PAGE = 100

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 import msgspec
 
 from octavo.errors import RequestError
-from octavo.server.refusals import wrong
+from octavo.server.transport.refusals import wrong
 from octavo.server.responses.items import (
     FunctionCall,
     FunctionCallOutput,

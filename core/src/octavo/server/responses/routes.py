@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from fastapi import APIRouter, Request, Response
 
 from octavo.errors import RequestError
-from octavo.server.body import read_body
-from octavo.server.errors import Failure, request_id_of
-from octavo.server.fields import RESPONSES_UNBUILT
-from octavo.server.owner import owner_of
-from octavo.server.params import response_params, served_name
-from octavo.server.queries import flag
+from octavo.server.transport.body import read_body
+from octavo.server.transport.errors import Failure, request_id_of
+from octavo.server.transport.fields import RESPONSES_UNBUILT
+from octavo.server.transport.owner import owner_of
+from octavo.server.generation.params import response_params, served_name
+from octavo.server.transport.queries import flag
 from octavo.server.responses import conversations
 from octavo.server.responses.background import Background, replayed
 from octavo.server.responses.conversation_store import ConversationStore
@@ -25,9 +25,9 @@ from octavo.server.responses.retention import Retention
 from octavo.server.responses.schema import ResponseRequest, TurnFields
 from octavo.server.responses.store import ResponseStore
 from octavo.server.responses.tools import read_tools
-from octavo.server.service import Service, json_response
-from octavo.server.sse import EventStream, event
-from octavo.server.streams import while_connected
+from octavo.server.generation.service import Service, json_response
+from octavo.server.transport.sse import EventStream, event
+from octavo.server.generation.streams import while_connected
 
 
 def routes(service: Service) -> APIRouter:

@@ -1,4 +1,4 @@
-"""Request models of the Responses API; the conventions are those of `octavo.server.schema`."""
+"""Request models of the Responses API; the conventions are those of `octavo.server.generation.schema`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from octavo.server.fields import RESPONSES_UNBUILT, undescribed
-from octavo.server.schema import CHOICE, Metadata, SamplingFields, StreamOptions
+from octavo.server.transport.fields import RESPONSES_UNBUILT, undescribed
+from octavo.server.generation.schema import CHOICE, Metadata, SamplingFields, StreamOptions
 
 MAX_ITEMS = 20
 """Of one request that adds to a conversation, as in the OpenAI API."""

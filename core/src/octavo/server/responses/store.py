@@ -18,7 +18,7 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from octavo.errors import ObjectNotFound, RequestError
-from octavo.server.database import Database
+from octavo.server.transport.database import Database
 from octavo.server.responses import item_rows
 from octavo.server.responses.item_rows import Page
 from octavo.server.responses.items import Item
