@@ -74,10 +74,9 @@ def serve(
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
-    from octavo.server.transport.database import Database
     from octavo.server.loop import exposed, listen
     from octavo.server.loop import serve as serve_llm
-    from octavo.server.transport.tables import METADATA
+    from octavo.server.transport.database import METADATA, Database
     from octavo.text.template_worker import template_worker
 
     kept = database or Database.file(data_folder() / "server.db")

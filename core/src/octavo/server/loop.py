@@ -20,9 +20,9 @@ import uvloop
 from starlette.types import ASGIApp
 
 from octavo.errors import ConfigError
-from octavo.server.transport import cores
 from octavo.server.app import create_app
 from octavo.server.generation.backend import Backend
+from octavo.server.transport import cores
 from octavo.server.transport.limits import Limits
 from octavo.server.transport.protocol import limited_protocol
 from octavo.server.transport.settings import ServerSettings

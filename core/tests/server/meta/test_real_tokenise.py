@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 from server_fake import FakeEngine
+from starlette.testclient import TestClient
 from text.corpus import CORPUS
 
 from octavo.server import ServerSettings, create_app

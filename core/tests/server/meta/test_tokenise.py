@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fastapi.testclient import TestClient
 from server_fake import BOS, COMMA, EOS, HELLO, TWIN, FakeEngine
+from starlette.testclient import TestClient
 
 from octavo.server import ServerSettings, create_app
 

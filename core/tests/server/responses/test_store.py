@@ -15,7 +15,6 @@ from server_fake import HELLO, FakeEngine
 
 from octavo.errors import ConfigError, ObjectNotFound
 from octavo.server import ServerSettings
-from octavo.server.transport.database import IN_MEMORY, Database
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.item_rows import Page
 from octavo.server.responses.items import InputText, Message, OutputText, new_id
@@ -23,7 +22,7 @@ from octavo.server.responses.replies import ReasoningConfig, ResponseObject, Tex
 from octavo.server.responses.retention import Retention
 from octavo.server.responses.store import LEASE_SECONDS, ResponseStore
 from octavo.server.responses.tables import CONVERSATIONS, ITEMS, RESPONSES
-from octavo.server.transport.tables import METADATA
+from octavo.server.transport.database import IN_MEMORY, METADATA, Database
 
 DAY = 86400.0
 

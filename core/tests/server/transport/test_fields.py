@@ -8,12 +8,12 @@ import pytest
 from pydantic import BaseModel
 from server_fake import FakeEngine
 
-from octavo.server.transport.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT, Unbuilt
+from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 from octavo.server.messages.schema import UNBUILT as MESSAGES_UNBUILT
 from octavo.server.messages.schema import MessagesRequest
 from octavo.server.pooling.schema import POOLING_UNBUILT, EmbeddingRequest, RerankRequest, ScoreRequest
 from octavo.server.responses.schema import ResponseRequest
-from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
+from octavo.server.transport.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT, Unbuilt
 
 ASKS = {
     "modalities": ["text", "audio"],

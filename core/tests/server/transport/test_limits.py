@@ -11,7 +11,7 @@ from octavo import sampling
 from octavo.errors import ConfigError
 from octavo.server.transport.limits import Limits, table
 
-DOCS = Path(__file__).parents[3] / "docs" / "limits.md"
+DOCS = Path(__file__).parents[4] / "docs" / "limits.md"
 
 
 def test_settings_change_the_defaults() -> None:

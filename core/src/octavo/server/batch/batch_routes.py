@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
 
 from octavo.errors import RequestError
-from octavo.server.batch.file_store import ENDED, new_id
+from octavo.server.batch.file_routes import DEFAULT_SECONDS, lifetime
+from octavo.server.batch.file_store import ENDED, FileStore, new_id
 from octavo.server.batch.inside import endpoints_of
 from octavo.server.batch.manager import Batches
 from octavo.server.batch.pages import ends
 from octavo.server.batch.store import Batch, BatchList, BatchObject, BatchStore, RequestCounts
-from octavo.server.transport.body import read_body
-from octavo.server.batch.file_routes import DEFAULT_SECONDS, lifetime
-from octavo.server.transport.owner import owner_of
-from octavo.server.transport.queries import number
 from octavo.server.generation.schema import Metadata
 from octavo.server.generation.service import Service, json_response
+from octavo.server.routing.route import page_parameters, route
+from octavo.server.transport.body import read_body
+from octavo.server.transport.owner import owner_of
+from octavo.server.transport.queries import number
 
 _WINDOW = re.compile(r"([1-9]\d{0,2})h")
 _LONGEST_WINDOW = 720
@@ -47,16 +49,24 @@ class BatchRequest(BaseModel):
     output_expires_after: OutputExpiresAfter | None = None
 
 
-def routes(service: Service) -> APIRouter:
-    """The routes of the Batches API."""
-    router = APIRouter()
-    store = BatchStore(service.database)
-    batches = Batches(service, service.files, store)
-    service.on_start(batches.start)
-    service.on_close(batches.close)
+_ONE = "/v1/batches/{id}"
+_GONE = (404,)
 
-    @router.post("/v1/batches")
-    async def create_batch(request: Request) -> Response:
+
+class BatchesApi:
+    """The Batches API."""
+
+    def __init__(self, service: Service, files: FileStore) -> None:
+        self._service = service
+        self._files = files
+        self._store = BatchStore(service.database)
+        self._batches = Batches(service, files, self._store)
+        service.on_start(self._batches.start)
+        service.on_close(self._batches.close)
+
+    @route("POST", "/v1/batches", "Create a batch", body=BatchRequest, reply=BatchObject, errors=(404, 429))
+    async def create_batch(self, request: Request) -> Response:
+        service, store, batches = self._service, self._store, self._batches
         body = await read_body(request, BatchRequest, {})
         owner = owner_of(request)
         hours = _hours(body.completion_window)
@@ -69,7 +79,7 @@ def routes(service: Service) -> APIRouter:
             )
         expires = body.output_expires_after
         seconds = None if expires is None else lifetime(expires.anchor, expires.seconds)
-        file = await service.files.get(owner, body.input_file_id, "input_file_id")
+        file = await self._files.get(owner, body.input_file_id, "input_file_id")
         if file.purpose != "batch":
             raise RequestError(
                 f"The file {file.id} has the purpose {file.purpose}, not batch.",
@@ -81,20 +91,24 @@ def routes(service: Service) -> APIRouter:
         batches.begin(shown.id)
         return json_response(shown)
 
-    @router.get("/v1/batches")
-    async def list_batches(request: Request) -> Response:
+    @route(
+        "GET", "/v1/batches", "List the batches",
+        reply=BatchList, parameters=page_parameters(MAX_PAGE, orders=False),
+    )  # fmt: skip
+    async def list_batches(self, request: Request) -> Response:
         query = request.query_params
         limit = number(request, "limit", 20, 1, MAX_PAGE)
-        found, more = await store.list(owner_of(request), query.get("after"), limit)
+        found, more = await self._store.list(owner_of(request), query.get("after"), limit)
         shown = [batch.shown for batch in found]
         return json_response(BatchList(shown, more, *ends(shown)))
 
-    @router.get("/v1/batches/{id}")
-    async def retrieve_batch(request: Request, id: str) -> Response:
-        return json_response((await store.get(owner_of(request), id)).shown)
+    @route("GET", _ONE, "Show a batch", reply=BatchObject, errors=_GONE)
+    async def retrieve_batch(self, request: Request, id: str) -> Response:
+        return json_response((await self._store.get(owner_of(request), id)).shown)
 
-    @router.post("/v1/batches/{id}/cancel")
-    async def cancel_batch(request: Request, id: str) -> Response:
+    @route("POST", f"{_ONE}/cancel", "Cancel a batch", reply=BatchObject, errors=_GONE)
+    async def cancel_batch(self, request: Request, id: str) -> Response:
+        store, batches = self._store, self._batches
         owner = owner_of(request)
         status = (await store.get(owner, id)).shown.status
         if status in ENDED:
@@ -102,8 +116,6 @@ def routes(service: Service) -> APIRouter:
         await store.move(id, "cancelling", batches.now(), only_from=("validating", "in_progress"))
         batches.cancelled(id)
         return json_response((await store.get(owner, id)).shown)
-
-    return router
 
 
 def _new(body: BatchRequest, hours: int, now: int) -> BatchObject:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field, WithJsonSchema
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.responses import FileResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import RequestError
-from octavo.server.batch.file_store import DeletedFile, FileList
+from octavo.server.batch.file_store import DeletedFile, FileList, FileObject, FileStore
 from octavo.server.batch.pages import ends
+from octavo.server.generation.service import json_response
+from octavo.server.routing.route import FORM, Parameter, page_parameters, route
 from octavo.server.transport.errors import ClientGone
 from octavo.server.transport.owner import owner_of
 from octavo.server.transport.queries import number, order
-from octavo.server.generation.service import Service, json_response
 
 DAYS = 24 * 3600
 DEFAULT_SECONDS = 30 * DAYS
@@ -30,13 +31,30 @@ MAX_FILES = 10_000
 """On one page."""
 
 
-def routes(service: Service) -> APIRouter:
-    """The routes of the Files API."""
-    router = APIRouter()
-    files = service.files
+class FileUpload(BaseModel):
+    """POST /v1/files, as a form."""
 
-    @router.post("/v1/files")
-    async def create_file(request: Request) -> Response:
+    file: Annotated[bytes, WithJsonSchema({"type": "string", "format": "binary", "minLength": 1})]
+    purpose: Literal["batch"]
+    anchor: Annotated[Literal["created_at"] | None, Field(alias="expires_after[anchor]")] = None
+    seconds: Annotated[int | None, Field(alias="expires_after[seconds]", ge=MIN_SECONDS, le=DEFAULT_SECONDS)] = None
+
+
+_ONE = "/v1/files/{id}"
+_GONE = (404,)
+_LIST = (*page_parameters(MAX_FILES), Parameter("purpose", "Only files of this purpose."))
+_RANGE = (Parameter("range", "One part of the file, as bytes=FIRST-LAST.", place="header"),)
+
+
+class FilesApi:
+    """The Files API."""
+
+    def __init__(self, files: FileStore) -> None:
+        self._files = files
+
+    @route("POST", "/v1/files", "Upload a file", body=FileUpload, reply=FileObject, body_type=FORM)
+    async def create_file(self, request: Request) -> Response:
+        files = self._files
         form = await _form(request)
         try:
             file = form.get("file")
@@ -50,8 +68,9 @@ def routes(service: Service) -> APIRouter:
             await form.close()
         return json_response(kept)
 
-    @router.get("/v1/files")
-    async def list_files(request: Request) -> Response:
+    @route("GET", "/v1/files", "List the files", reply=FileList, parameters=_LIST)
+    async def list_files(self, request: Request) -> Response:
+        files = self._files
         query = request.query_params
         limit = number(request, "limit", MAX_FILES, 1, MAX_FILES)
         found, more = await files.list(
@@ -59,21 +78,22 @@ def routes(service: Service) -> APIRouter:
         )
         return json_response(FileList(found, more, *ends(found)))
 
-    @router.get("/v1/files/{id}")
-    async def retrieve_file(request: Request, id: str) -> Response:
-        return json_response(await files.get(owner_of(request), id))
+    @route("GET", _ONE, "Describe a file", reply=FileObject, errors=_GONE)
+    async def retrieve_file(self, request: Request, id: str) -> Response:
+        return json_response(await self._files.get(owner_of(request), id))
 
-    @router.get("/v1/files/{id}/content")
-    async def retrieve_content(request: Request, id: str) -> Response:
-        file = await files.get(owner_of(request), id)
-        return _Content(files.path(file.id), media_type="application/octet-stream", filename=file.filename)
+    @route(
+        "GET", f"{_ONE}/content", "The content of a file",
+        errors=(404, 416), parameters=_RANGE, media_type="application/octet-stream", successes=(200, 206),
+    )  # fmt: skip
+    async def retrieve_content(self, request: Request, id: str) -> Response:
+        file = await self._files.get(owner_of(request), id)
+        return _Content(self._files.path(file.id), media_type="application/octet-stream", filename=file.filename)
 
-    @router.delete("/v1/files/{id}")
-    async def delete_file(request: Request, id: str) -> Response:
-        await files.delete(owner_of(request), id)
+    @route("DELETE", _ONE, "Delete a file", reply=DeletedFile, errors=_GONE)
+    async def delete_file(self, request: Request, id: str) -> Response:
+        await self._files.delete(owner_of(request), id)
         return json_response(DeletedFile(id))
-
-    return router
 
 
 def lifetime(anchor: Any, seconds: Any) -> int | None:

@@ -8,14 +8,12 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
 
-from octavo.server.transport.body import read_body
 from octavo.server.generation.chat_turn import chat_ask
 from octavo.server.generation.content_tokens import ContentToken
-from octavo.server.transport.errors import request_id_of
-from octavo.server.transport.fields import CHAT_UNBUILT
 from octavo.server.generation.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.generation.params import chat_params, served_name
 from octavo.server.generation.replies import (
@@ -34,18 +32,29 @@ from octavo.server.generation.replies import (
 )
 from octavo.server.generation.schema import ChatCompletionRequest, StreamOptions
 from octavo.server.generation.service import Service, json_response
-from octavo.server.transport.sse import EventStream, event
-from octavo.server.generation.streams import while_connected
 from octavo.server.generation.turn import Answer, Piece, Turn
+from octavo.server.routing.failures import TURN
+from octavo.server.routing.route import route
+from octavo.server.transport.body import read_body
+from octavo.server.transport.connection import while_connected
+from octavo.server.transport.errors import request_id_of
+from octavo.server.transport.fields import CHAT_UNBUILT
+from octavo.server.transport.sse import EventStream, event
 from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
 
 
-def routes(service: Service) -> APIRouter:
-    """The route of the chat API."""
-    router = APIRouter()
+class ChatApi:
+    """The Chat Completions API."""
 
-    @router.post("/v1/chat/completions")
-    async def create_chat_completion(request: Request) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @route(
+        "POST", "/v1/chat/completions", "Answer a conversation",
+        body=ChatCompletionRequest, reply=ChatCompletion, events=ChatChunk, errors=TURN,
+    )  # fmt: skip
+    async def create_chat_completion(self, request: Request) -> Response:
+        service = self._service
         body = await read_body(request, ChatCompletionRequest, CHAT_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
         params = chat_params(body, service.backend.default_params)
@@ -57,8 +66,6 @@ def routes(service: Service) -> APIRouter:
         if body.stream:
             return EventStream(answer.events())
         return json_response(await while_connected(request.receive, answer.whole()))
-
-    return router
 
 
 @dataclass

@@ -7,31 +7,41 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
 
 from octavo.runner.plan import TokenLogprobs
 from octavo.server.generation.backend import Choice
-from octavo.server.transport.body import read_body
 from octavo.server.generation.context import fitted
-from octavo.server.transport.errors import request_id_of
-from octavo.server.transport.fields import COMPLETION_UNBUILT
 from octavo.server.generation.logprobs import CompletionLogprobsWriter, floored, prompt_logprobs
 from octavo.server.generation.params import completion_params, served_name
 from octavo.server.generation.prompts import completion_prompts, truncation
 from octavo.server.generation.replies import Completion, CompletionChoice, CompletionLogprobs, PromptLogprobs, Usage
 from octavo.server.generation.schema import CompletionRequest, StreamOptions
 from octavo.server.generation.service import Service, json_response
+from octavo.server.generation.streams import Job, Tally, Whole, collect, run
+from octavo.server.routing.failures import TURN
+from octavo.server.routing.route import route
+from octavo.server.transport.body import read_body
+from octavo.server.transport.connection import while_connected
+from octavo.server.transport.errors import request_id_of
+from octavo.server.transport.fields import COMPLETION_UNBUILT
 from octavo.server.transport.sse import EventStream, event
-from octavo.server.generation.streams import Job, Tally, Whole, collect, run, while_connected
 
 
-def routes(service: Service) -> APIRouter:
-    """The route of the completions API."""
-    router = APIRouter()
+class CompletionsApi:
+    """The Completions API."""
 
-    @router.post("/v1/completions")
-    async def create_completion(request: Request) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @route(
+        "POST", "/v1/completions", "Continue a text",
+        body=CompletionRequest, reply=Completion, events=Completion, errors=TURN,
+    )  # fmt: skip
+    async def create_completion(self, request: Request) -> Response:
+        service = self._service
         body = await read_body(request, CompletionRequest, COMPLETION_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
         params = completion_params(body, service.backend.default_params)
@@ -49,8 +59,6 @@ def routes(service: Service) -> APIRouter:
         if body.stream:
             return EventStream(answer.events())
         return json_response(await while_connected(request.receive, answer.whole()))
-
-    return router
 
 
 class _ChoiceWriter:

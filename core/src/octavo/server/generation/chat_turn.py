@@ -7,10 +7,10 @@ from octavo.sampling import SamplingParams
 from octavo.server.generation.params import chat_fields, output_limit
 from octavo.server.generation.prompts import normalise_messages, truncation
 from octavo.server.generation.schema import ChatCompletionRequest
-from octavo.server.transport.settings import ServerSettings
+from octavo.server.generation.template_variables import template_variables
 from octavo.server.generation.tools import chat_tools
 from octavo.server.generation.turn import Ask
-from octavo.server.generation.template_variables import template_variables
+from octavo.server.transport.settings import ServerSettings
 
 
 def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: ServerSettings) -> Ask:

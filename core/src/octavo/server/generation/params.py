@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from octavo.errors import ModelNotFound, RequestError
 from octavo.sampling import MAX_N, SamplingParams
-from octavo.server.transport.refusals import naming
 from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 from octavo.server.generation.structured import structured_output
-
-if TYPE_CHECKING:
-    from octavo.server.responses.schema import TurnFields
+from octavo.server.transport.refusals import naming
 
 _FROM_CHECKPOINT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _FROM_REQUEST = (
@@ -51,7 +48,7 @@ def chat_params(body: ChatCompletionRequest, checkpoint: Mapping[str, Any]) -> S
             code="invalid_value",
         )
     with naming(chat_fields(body)):
-        return _params(
+        return sampling_params(
             body,
             checkpoint,
             max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit,
@@ -84,7 +81,7 @@ def completion_params(body: CompletionRequest, checkpoint: Mapping[str, Any]) ->
         raise RequestError(
             "'prompt_logprobs' does not come with 'stream': true; 'echo' with 'logprobs' does.", param="prompt_logprobs"
         )
-    params = _params(
+    params = sampling_params(
         body,
         checkpoint,
         max_tokens=COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
@@ -99,7 +96,7 @@ def message_params(
 ) -> SamplingParams:
     """Sampling of a request of the Messages API, which names its stop strings in its own way."""
     with naming(MESSAGE_FIELDS):
-        return _params(body.model_copy(update={"stop": stop}), checkpoint, max_tokens=max_tokens)
+        return sampling_params(body.model_copy(update={"stop": stop}), checkpoint, max_tokens=max_tokens)
 
 
 def _drawing_best_of(body: CompletionRequest, params: SamplingParams) -> SamplingParams:
@@ -123,19 +120,8 @@ def _most(*values: int | None) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def response_params(body: TurnFields, checkpoint: Mapping[str, Any], *, logprobs: int | None = None) -> SamplingParams:
-    """Sampling of a response; without a limit it may fill the context."""
-    limit = body.max_output_tokens
-    asked = body.text.format if body.text else None
-    with naming(RESPONSE_FIELDS):
-        params = _params(
-            body, checkpoint, max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit, logprobs=logprobs
-        )
-        form = structured_output(asked, body.structured_outputs, param="text.format", flat=True)
-        return replace(params, structured=form)
-
-
-def _params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: Any) -> SamplingParams:
+def sampling_params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: Any) -> SamplingParams:
+    """What all APIs share; ``own`` are the fields that an API has in its own way. Raises RequestError."""
     if body.stream_options is not None and not body.stream:
         raise RequestError("'stream_options' needs 'stream': true.", param="stream_options", code="invalid_value")
     fields = {name: checkpoint[name] for name in _FROM_CHECKPOINT if checkpoint.get(name) is not None}

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from octavo.errors import RequestError
 from octavo.server.generation.backend import TextTokenizer
-from octavo.server.transport.cores import roam
 from octavo.server.generation.history import History, unanswered_as_text
 from octavo.server.generation.rewriting import first_taken
 from octavo.server.generation.schema import CompletionRequest
+from octavo.server.transport.cores import roam
 from octavo.text.fim import FillInMiddle, encode_inside
 from octavo.text.parts import Tool
 

@@ -9,20 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.responses import Response
 
 from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import Backend
-from octavo.server.batch.file_store import FileStore
-from octavo.server.transport.database import Database
 from octavo.server.generation.logprobs import TokenNames
 from octavo.server.generation.parsers import Parsers
 from octavo.server.generation.schema import SamplingFields
-from octavo.server.transport.settings import ServerSettings
 from octavo.server.generation.streams import Job
-from octavo.server.transport.tables import METADATA
+from octavo.server.transport.database import METADATA, Database
+from octavo.server.transport.settings import ServerSettings
+from octavo.server.transport.timing import Timing
 
 
 @dataclass
@@ -33,15 +32,15 @@ class Service:
     settings: ServerSettings
     names: TokenNames = field(init=False)
     parsers: Parsers = field(init=False)
-    app: FastAPI = field(init=False)
+    app: Starlette = field(init=False)
     """The app that all routes are in, for those that ask others; set when it is made."""
     database: Database = field(init=False)
     """Has the tables of all modules that are imported before the service is made."""
-    files: FileStore = field(init=False)
     fingerprint: str = field(init=False)
     """Changes when the served model does."""
     started: int = field(init=False)
     """Unix time."""
+    timing: Timing = field(init=False, default_factory=Timing)
     load: int = field(init=False, default=0)
     """Requests being answered."""
     _starters: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
@@ -54,7 +53,6 @@ class Service:
         self.fingerprint = "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
         self.started = int(time.time())
         self.database = Database(self.settings.database, METADATA)
-        self.files = FileStore(self.database, self.settings.files_dir, self.settings.limits.stored_bytes)
 
     def on_start(self, starter: Callable[[], Awaitable[None]]) -> None:
         """``starter`` is called before the first request of a server that serves for good."""
@@ -73,11 +71,10 @@ class Service:
         """End what runs beside the requests, and close the database; called once, before the engine is closed."""
         for closer in reversed(self._closers):
             await closer()
-        self.files.close()
         self.database.close()
 
-    async def generates(self) -> None:  # async, lest FastAPI call it in another thread
-        """Raise RequestError if the model generates no text: what the routes that need one depend on."""
+    def require_generation(self) -> None:
+        """Raise RequestError if the model generates no text."""
         self.require("generate", "makes no text: ask /v1/embeddings, /v1/score or /v1/rerank")
 
     def require(self, task: str, instead: str) -> None:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-from starlette.types import Receive
 
 from octavo.errors import RequestFailed
 from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import Backend, Choice, Output
-from octavo.server.transport.errors import ClientGone
 from octavo.server.generation.replies import Usage, usage
+from octavo.server.transport.connection import cancel_all
 from octavo.server.transport.timing import took
-
-T = TypeVar("T")
 
 _numbers = itertools.count()
 
@@ -46,7 +41,7 @@ async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], 
         async with aclosing(_generate(backend, job, 0)) as stream:
             async for item in stream:
                 _check(item)
-                took(item)
+                took(item.left_engine)
                 yield 0, item
         return
     # Bounded, so that a client that reads slowly holds back the merge, not memory.
@@ -73,10 +68,10 @@ async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], 
             elif isinstance(got, BaseException):
                 raise got
             else:
-                took(got[1])
+                took(got[1].left_engine)
                 yield got
     finally:
-        await _end(*pumps)
+        await cancel_all(*pumps)
 
 
 def _generate(backend: Backend, job: Job, number: int) -> AsyncGenerator[Output, None]:
@@ -93,30 +88,6 @@ def _check(item: Output) -> None:
     for choice in item.outputs:
         if choice.finish_reason in ("error", "abort"):
             raise RequestFailed(f"choice {choice.index}: {choice.finish_reason}")
-
-
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which is cancelled when the client disconnects; raises ClientGone then."""
-
-    async def wait_for_disconnect() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect())
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGone
-        return task.result()
-    finally:
-        await _end(task, gone)
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait until their clean-up is done."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from octavo.server.transport.refusals import wrong
 from octavo.server.generation.schema import ChatCompletionRequest
+from octavo.server.transport.refusals import wrong
 from octavo.text.parts import Tool
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

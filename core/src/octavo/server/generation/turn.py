@@ -17,15 +17,15 @@ from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import Choice
 from octavo.server.generation.choice_parts import ChoiceParts
+from octavo.server.generation.constraints import form_of
 from octavo.server.generation.content_tokens import ContentToken, ContentTokens
 from octavo.server.generation.context import OverContext, fitted
-from octavo.server.generation.constraints import form_of
 from octavo.server.generation.history import for_template
 from octavo.server.generation.prompts import Truncation, conversation_prompt
-from octavo.server.transport.refusals import naming
 from octavo.server.generation.replies import Usage
 from octavo.server.generation.service import Service
 from octavo.server.generation.streams import Job, Tally, Whole, run
+from octavo.server.transport.refusals import naming
 from octavo.text.answers import AnswerParser
 from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
 from octavo.text.tools import GENERIC, taught

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.sampling import SamplingParams, StructuredOutput
+from octavo.server.generation.params import MESSAGE_FIELDS
+from octavo.server.generation.prompts import normalise_messages, truncation
+from octavo.server.generation.template_variables import THINKING
+from octavo.server.generation.turn import Ask
 from octavo.server.messages.history import chat_messages
 from octavo.server.messages.refusals import known_only, wrong
 from octavo.server.messages.schema import TurnFields
 from octavo.server.messages.tools import read_choice, read_tools
-from octavo.server.generation.params import MESSAGE_FIELDS
-from octavo.server.generation.prompts import normalise_messages, truncation
-from octavo.server.generation.turn import Ask
-from octavo.server.generation.template_variables import THINKING
 
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """The API's words, and those that chat templates know."""

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from octavo.sampling import SamplingParams
-from octavo.server.transport.body import read_body
-from octavo.server.transport.errors import Failure, request_id_of
-from octavo.server.messages.ask import message_ask, read_thinking
-from octavo.server.messages.replies import TokensCount
-from octavo.server.messages.schema import UNBUILT, CountRequest, MessagesRequest
-from octavo.server.messages.writer import MessageWriter
 from octavo.server.generation.params import message_params, served_name
 from octavo.server.generation.service import Service, json_response
-from octavo.server.transport.sse import EventStream, event
-from octavo.server.generation.streams import while_connected
 from octavo.server.generation.turn import Turn
+from octavo.server.messages.ask import message_ask, read_thinking
+from octavo.server.messages.replies import Event, Message, TokensCount
+from octavo.server.messages.schema import UNBUILT, CountRequest, MessagesRequest
+from octavo.server.messages.writer import MessageWriter
+from octavo.server.routing.failures import ANTHROPIC, MODEL, TURN
+from octavo.server.routing.route import route
+from octavo.server.transport.body import read_body
+from octavo.server.transport.connection import while_connected
+from octavo.server.transport.errors import Failure, request_id_of
+from octavo.server.transport.sse import EventStream, event
 
 
-def routes(service: Service) -> APIRouter:
-    """The routes of the Messages API."""
-    router = APIRouter()
-    backend = service.backend
+class MessagesApi:
+    """The Messages API."""
 
-    @router.post("/v1/messages")
-    async def create_message(request: Request) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @route(
+        "POST", "/v1/messages", "Answer a conversation",
+        body=MessagesRequest, reply=Message, events=Event, errors=TURN, dialect=ANTHROPIC,
+    )  # fmt: skip
+    async def create_message(self, request: Request) -> Response:
+        service, backend = self._service, self._service.backend
         body = await read_body(request, MessagesRequest, UNBUILT)
         model = served_name(body.model, backend.model_names)
         params = message_params(body, body.max_tokens, body.stop_sequences, backend.default_params)
@@ -40,14 +48,16 @@ def routes(service: Service) -> APIRouter:
 
         return _named(request, EventStream(writer.events(), last=b"", fail=fail))
 
-    @router.post("/v1/messages/count_tokens")
-    async def count_tokens(request: Request) -> Response:
+    @route(
+        "POST", "/v1/messages/count_tokens", "Count the tokens of a prompt",
+        body=CountRequest, reply=TokensCount, errors=MODEL, dialect=ANTHROPIC,
+    )  # fmt: skip
+    async def count_tokens(self, request: Request) -> Response:
+        service, backend = self._service, self._service.backend
         body = await read_body(request, CountRequest, UNBUILT)
         served_name(body.model, backend.model_names)
         turn = await Turn.prepare(service, message_ask(body, SamplingParams()), request_id_of(request))
         return _named(request, json_response(TokensCount(turn.job.prompt_tokens)))
-
-    return router
 
 
 def _named(request: Request, response: Response) -> Response:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from octavo.server.transport.fields import COMPLETION_UNBUILT, Unbuilt, only, undescribed
 from octavo.server.generation.schema import SamplingFields
+from octavo.server.transport.fields import COMPLETION_UNBUILT, Unbuilt, only, undescribed
 
 _OF_OPENAI = "It belongs to the OpenAI API."
 

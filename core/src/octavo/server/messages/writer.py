@@ -12,6 +12,7 @@ from typing import Any
 import pydantic_core
 from msgspec import UNSET
 
+from octavo.server.generation.turn import Piece, Turn
 from octavo.server.messages.ask import Thinking
 from octavo.server.messages.replies import (
     Block,
@@ -36,7 +37,6 @@ from octavo.server.messages.replies import (
     Usage,
 )
 from octavo.server.transport.sse import event
-from octavo.server.generation.turn import Piece, Turn
 from octavo.text.parts import CallArguments, CallBegins, CallCut, Part, Thoughts, Words
 
 _INVALID = "INVALID_JSON"

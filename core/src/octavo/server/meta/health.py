@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter, Response
 from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo._version import version
 from octavo.server.generation.service import Service, json_response
+from octavo.server.routing.route import route
 
 
 class Health(Struct):
@@ -30,25 +32,26 @@ class Load(Struct):
     server_load: int
 
 
-def routes(service: Service) -> APIRouter:
-    """The routes for probes and balancers; the first two answer 503 when the engine is dead."""
-    router = APIRouter()
+class HealthApi:
+    """The routes for probes and load balancers."""
 
-    @router.api_route("/ping", methods=["GET", "HEAD"])
-    @router.api_route("/health", methods=["GET", "HEAD"])
-    async def health() -> Response:
-        await service.backend.health()
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @route("GET", "/health", "Whether requests would be served", reply=Health, head=True)
+    @route("GET", "/ping", "The same, for SageMaker", reply=Health, head=True)
+    async def health(self, _request: Request) -> Response:
+        """Raises EngineDead, a 503."""
+        await self._service.backend.health()
         return json_response(Health())
 
-    @router.get("/version")
-    async def served_version() -> Response:
+    @route("GET", "/version", "The version of the server", reply=Version)
+    async def served_version(self, _request: Request) -> Response:
         return json_response(Version(version()))
 
-    @router.get("/load")
-    async def load() -> Response:
-        return json_response(Load(service.load))
-
-    return router
+    @route("GET", "/load", "How many requests are being answered", reply=Load)
+    async def load(self, _request: Request) -> Response:
+        return json_response(Load(self._service.load))
 
 
 class LoadMeter:

@@ -11,33 +11,36 @@ import hashlib
 import re
 from importlib.resources import files
 
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.server.generation.service import Service
+from octavo.server.routing.route import route
 
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
-def routes() -> APIRouter:
-    """The route of the page."""
-    router = APIRouter()
-    page = files("octavo.server").joinpath("page.html").read_bytes()
-    etag = f'"{hashlib.sha256(page).hexdigest()[:32]}"'
-    headers = {
-        "content-security-policy": policy(page.decode()),
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-        "cross-origin-opener-policy": "same-origin",
-        "cross-origin-resource-policy": "same-origin",
-        "cache-control": "no-cache",  # asks each time, so that a page is never older than its server
-        "etag": etag,
-    }
+class Page:
+    """The page."""
 
-    @router.api_route("/", methods=["GET", "HEAD"])
-    async def show_page(request: Request) -> Response:
-        if request.headers.get("if-none-match") == etag:
-            return Response(status_code=304, headers=headers)
-        return Response(page, headers=headers, media_type="text/html; charset=utf-8")
+    def __init__(self, _service: Service) -> None:
+        self._page = files("octavo.server.meta").joinpath("page.html").read_bytes()
+        self._etag = f'"{hashlib.sha256(self._page).hexdigest()[:32]}"'
+        self._headers = {
+            "content-security-policy": policy(self._page.decode()),
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+            "cross-origin-opener-policy": "same-origin",
+            "cross-origin-resource-policy": "same-origin",
+            "cache-control": "no-cache",  # asks each time, so that a page is never older than its server
+            "etag": self._etag,
+        }
 
-    return router
+    @route("GET", "/", "A page to talk to the model", head=True, hidden=True)
+    async def show_page(self, request: Request) -> Response:
+        if request.headers.get("if-none-match") == self._etag:
+            return Response(status_code=304, headers=self._headers)
+        return Response(self._page, headers=self._headers, media_type="text/html; charset=utf-8")
 
 
 def policy(page: str) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import RequestError
-from octavo.server.transport.body import read_body
 from octavo.server.generation.service import Service
+from octavo.server.routing.failures import TURN
+from octavo.server.routing.route import Parameter, route
+from octavo.server.transport.body import read_body
 
 ADAPTER = "x-amzn-sagemaker-adapter-identifier"
 """Header that names the model to answer, before the body does."""
@@ -56,12 +59,16 @@ class _Onward(Response):
         await scope["app"].router(onward, replay, send)  # the middleware is around us already
 
 
-def routes(_service: Service) -> APIRouter:
-    """The route of SageMaker."""
-    router = APIRouter()
+class SageMakerApi:
+    """SageMaker's route to all that a model does."""
 
-    @router.post("/invocations")
-    async def invocations(request: Request) -> Response:
+    def __init__(self, _service: Service) -> None: ...
+
+    @route(
+        "POST", "/invocations", "Whatever the body asks for", same_as=tuple(path for _, path in _ROUTES), errors=TURN,
+        parameters=(Parameter(ADAPTER, "The model to answer, before the one that the body names.", place="header"),),
+    )  # fmt: skip
+    async def invocations(self, request: Request) -> Response:
         body: dict[str, Any] = (await read_body(request, _AnyBody, {})).model_extra or {}
         for fields, path in _ROUTES:
             if all(body.get(field) is not None for field in fields):
@@ -70,5 +77,3 @@ def routes(_service: Service) -> APIRouter:
                 return _Onward(path, sent)
         known = "; ".join(f"{' and '.join(fields)} for {path}" for fields, path in _ROUTES)
         raise RequestError(f"The body asks for no API of this server. It needs {known}.", code="invalid_value")
-
-    return router

@@ -6,23 +6,27 @@ same body, so that a client can count tokens before it asks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from starlette.requests import Request
+from starlette.responses import Response
 
 from octavo.errors import RequestError
-from octavo.server.transport.body import read_body
 from octavo.server.generation.chat_turn import chat_ask
-from octavo.server.transport.errors import request_id_of
-from octavo.server.transport.fields import CHAT_UNBUILT
 from octavo.server.generation.params import chat_params, served_name
 from octavo.server.generation.prompts import conversation_text, off_loop
 from octavo.server.generation.schema import ChatCompletionRequest
 from octavo.server.generation.service import Service, json_response
 from octavo.server.generation.turn import Ask, Turn, conversation
+from octavo.server.routing.failures import MODEL
+from octavo.server.routing.route import HandlerT, route
+from octavo.server.transport.body import read_body
+from octavo.server.transport.errors import request_id_of
+from octavo.server.transport.fields import CHAT_UNBUILT
 
 _MESSAGES = {"title": "Messages", "anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "null"}]}
 
@@ -64,24 +68,40 @@ class Text(Struct):
     prompt: str
 
 
-def routes(service: Service) -> APIRouter:
-    """The routes of tokenisation."""
-    router = APIRouter()
-    backend = service.backend
+def _both(method: Literal["GET", "POST"], path: str, summary: str, **declared: Any) -> Callable[[HandlerT], HandlerT]:
+    """The route, and the same below /v1."""
 
-    async def ask_of(request: Request) -> Ask:
+    def declare(handler: HandlerT) -> HandlerT:
+        return route(method, path, summary, **declared)(route(method, f"/v1{path}", summary, **declared)(handler))
+
+    return declare
+
+
+class TokensApi:
+    """Text to tokens and back."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def _ask_of(self, request: Request) -> Ask:
+        service, backend = self._service, self._service.backend
         body = await read_body(request, ChatCompletionRequest, CHAT_UNBUILT)
         served_name(body.model, backend.model_names)
         return chat_ask(body, chat_params(body, backend.default_params), service.settings)
 
-    async def tokenize(request: Request) -> Response:
+    @_both(
+        "POST", "/tokenize", "Text to tokens",
+        body=(TokenizeRequest, ChatCompletionRequest), reply=Tokenized, errors=MODEL,
+    )  # fmt: skip
+    async def tokenize(self, request: Request) -> Response:
+        service, backend = self._service, self._service.backend
         body = await read_body(request, TokenizeRequest, {})
         served_name(body.model, backend.model_names)
         if (body.prompt is None) == (body.messages is None):
             raise RequestError("Send either 'prompt' or 'messages'.", param="prompt", code="invalid_value")
         text, special = body.prompt, body.add_special_tokens is not False
         if text is None:
-            ask = replace(await ask_of(request), over_context="truncate")
+            ask = replace(await self._ask_of(request), over_context="truncate")
             turn = await Turn.prepare(service, ask, request_id_of(request))
             tokens = list(turn.job.prompts[0])
         else:
@@ -89,7 +109,9 @@ def routes(service: Service) -> APIRouter:
         names = backend.tokenizer.token_names(tokens) if body.return_token_strs else None
         return json_response(Tokenized(len(tokens), backend.max_model_len, tokens, names))
 
-    async def detokenize(request: Request) -> Response:
+    @_both("POST", "/detokenize", "Tokens to text", body=DetokenizeRequest, reply=Text, errors=MODEL)
+    async def detokenize(self, request: Request) -> Response:
+        backend = self._service.backend
         body = await read_body(request, DetokenizeRequest, {})
         served_name(body.model, backend.model_names)
         size = backend.tokenizer.vocab_size
@@ -105,8 +127,10 @@ def routes(service: Service) -> APIRouter:
         text = await off_loop(len(body.tokens), lambda: decode(body.tokens, skip_special_tokens=skip))
         return json_response(Text(text))
 
-    async def apply_template(request: Request) -> Response:
-        ask = await ask_of(request)
+    @_both("POST", "/apply-template", "A prompt as text", body=ChatCompletionRequest, reply=Text, errors=MODEL)
+    async def apply_template(self, request: Request) -> Response:
+        service, backend = self._service, self._service.backend
+        ask = await self._ask_of(request)
         messages, tools = conversation(service, ask)
         text = await conversation_text(
             messages,
@@ -119,13 +143,14 @@ def routes(service: Service) -> APIRouter:
         )
         return json_response(Text(text))
 
-    async def tokenizer_info() -> Response:
-        return json_response({**backend.tokenizer.info, "max_model_len": backend.max_model_len})
 
-    for prefix in ("", "/v1"):
-        router.post(f"{prefix}/tokenize")(tokenize)
-        router.post(f"{prefix}/detokenize")(detokenize)
-        router.post(f"{prefix}/apply-template")(apply_template)
-        if service.settings.tokenizer_info:
-            router.get(f"{prefix}/tokenizer_info")(tokenizer_info)
-    return router
+class TokenizerInfoApi:
+    """What the tokenizer is; served where the operator wants it."""
+
+    def __init__(self, service: Service) -> None:
+        self._backend = service.backend
+
+    @_both("GET", "/tokenizer_info", "Special tokens, if shown", reply=dict[str, Any], errors=MODEL)
+    async def tokenizer_info(self, _request: Request) -> Response:
+        backend = self._backend
+        return json_response({**backend.tokenizer.info, "max_model_len": backend.max_model_len})

@@ -5,25 +5,34 @@ from __future__ import annotations
 import base64
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from octavo.errors import RequestError
 from octavo.pooling import PoolingParams, Vector
-from octavo.server.transport.body import read_body
 from octavo.server.generation.params import served_name
-from octavo.server.pooling.schema import POOLING_UNBUILT, Embedding, EmbeddingList, EmbeddingRequest
 from octavo.server.generation.prompts import conversation_prompt, normalise_messages, off_loop, split_prompts
 from octavo.server.generation.service import Service, json_response
 from octavo.server.generation.template_variables import template_variables
+from octavo.server.pooling.schema import POOLING_UNBUILT, Embedding, EmbeddingList, EmbeddingRequest
 from octavo.server.pooling.vectors import Asked, characters_of, tokens_of
+from octavo.server.routing.failures import TURN
+from octavo.server.routing.route import route
+from octavo.server.transport.body import read_body
 
 
-def routes(service: Service) -> APIRouter:
-    """The route of the embeddings API."""
-    router = APIRouter()
+class EmbeddingsApi:
+    """The Embeddings API."""
 
-    @router.post("/v1/embeddings")
-    async def create_embedding(request: Request) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @route(
+        "POST", "/v1/embeddings", "Compute embeddings of texts",
+        body=EmbeddingRequest, reply=EmbeddingList, errors=TURN,
+    )  # fmt: skip
+    async def create_embedding(self, request: Request) -> Response:
+        service = self._service
         service.require("embed", _instead(service))
         body = await read_body(request, EmbeddingRequest, POOLING_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
@@ -37,8 +46,6 @@ def routes(service: Service) -> APIRouter:
             for i, vector in enumerate(vectors)
         ]
         return json_response(EmbeddingList(data=data, model=model, usage=tokens_of(prompts)))
-
-    return router
 
 
 def _instead(service: Service) -> str:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from octavo.server.transport.fields import Unbuilt, only
 from octavo.server.generation.schema import PROMPTS
+from octavo.server.transport.fields import Unbuilt, only
 
 _STRING = {"type": "string"}
 _NULL = {"type": "null"}

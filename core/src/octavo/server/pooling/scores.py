@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
 
 from octavo.errors import RequestError
 from octavo.pooling import paired
-from octavo.server.transport.body import read_body
 from octavo.server.generation.params import served_name
+from octavo.server.generation.service import Service, json_response
 from octavo.server.pooling.schema import (
     POOLING_UNBUILT,
     Ranked,
@@ -22,20 +23,27 @@ from octavo.server.pooling.schema import (
     ScoreList,
     ScoreRequest,
 )
-from octavo.server.generation.service import Service, json_response
 from octavo.server.pooling.vectors import Asked
+from octavo.server.routing.failures import TURN
+from octavo.server.routing.route import route
+from octavo.server.transport.body import read_body
 
 _NAMES = (("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents"))
+_SCORE = "Score pairs of texts"
+_RERANK = "Order documents by relevance"
 _INSTEAD = "generates text and scores none: serve a cross-encoder or an embedding model"
 
 
-def routes(service: Service) -> APIRouter:
-    """The routes of the score and rerank APIs."""
-    router = APIRouter()
+class ScoresApi:
+    """The score and rerank APIs."""
 
-    @router.post("/v1/score")
-    @router.post("/score")
-    async def create_score(request: Request) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @route("POST", "/v1/score", _SCORE, body=ScoreRequest, reply=ScoreList, errors=TURN)
+    @route("POST", "/score", _SCORE, body=ScoreRequest, reply=ScoreList, errors=TURN)
+    async def create_score(self, request: Request) -> Response:
+        service = self._service
         service.require("score", _INSTEAD)
         body = await read_body(request, ScoreRequest, POOLING_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
@@ -46,10 +54,11 @@ def routes(service: Service) -> APIRouter:
         data = [Score(index=i, score=score) for i, score in enumerate(scores)]
         return json_response(ScoreList(id=asked.id, created=int(time.time()), model=model, data=data, usage=usage))
 
-    @router.post("/v1/rerank")
-    @router.post("/v2/rerank")
-    @router.post("/rerank")
-    async def create_ranking(request: Request) -> Response:
+    @route("POST", "/v1/rerank", _RERANK, body=RerankRequest, reply=Ranking, errors=TURN)
+    @route("POST", "/v2/rerank", _RERANK, body=RerankRequest, reply=Ranking, errors=TURN)
+    @route("POST", "/rerank", _RERANK, body=RerankRequest, reply=Ranking, errors=TURN)
+    async def create_ranking(self, request: Request) -> Response:
+        service = self._service
         service.require("score", _INSTEAD)
         body = await read_body(request, RerankRequest, POOLING_UNBUILT)
         model = served_name(body.model, service.backend.model_names)
@@ -66,8 +75,6 @@ def routes(service: Service) -> APIRouter:
             for i in best
         ]
         return json_response(Ranking(id=asked.id, model=model, usage=usage, results=results))
-
-    return router
 
 
 def _sides(body: ScoreRequest) -> tuple[str, str]:

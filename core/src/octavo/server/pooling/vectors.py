@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastapi import Request
+from starlette.requests import Request
 
 from octavo.errors import ContextLengthExceeded
 from octavo.pooling import PoolingParams, Vector, cosine, truncation
-from octavo.server.transport.errors import request_id_of
-from octavo.server.pooling.schema import PoolingFields, PoolingUsage
 from octavo.server.generation.prompts import off_loop
 from octavo.server.generation.service import Service
-from octavo.server.generation.streams import while_connected
+from octavo.server.pooling.schema import PoolingFields, PoolingUsage
+from octavo.server.transport.connection import while_connected
+from octavo.server.transport.errors import request_id_of
 
 _numbers = itertools.count()
 

@@ -10,13 +10,16 @@ from typing import Any
 from octavo.errors import ContextLengthExceeded, RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.generation.context import OverContext
-from octavo.server.generation.params import RESPONSE_FIELDS, response_params, served_name
+from octavo.server.generation.params import RESPONSE_FIELDS, served_name
 from octavo.server.generation.prompts import normalise_messages, truncation
-from octavo.server.transport.refusals import naming
+from octavo.server.generation.service import Service
+from octavo.server.generation.template_variables import template_variables
+from octavo.server.generation.turn import Ask, Turn
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.formats import told_format
 from octavo.server.responses.items import Item, new_id
 from octavo.server.responses.messages import chat_messages, check_calls, continued, cuts
+from octavo.server.responses.params import response_params
 from octavo.server.responses.read_items import Reference, read_items
 from octavo.server.responses.replies import (
     ConversationReference,
@@ -28,9 +31,7 @@ from octavo.server.responses.schema import ReasoningFields, ResponseRequest, Tex
 from octavo.server.responses.store import ResponseStore
 from octavo.server.responses.tools import Toolbox, read_tools
 from octavo.server.responses.writer import Style
-from octavo.server.generation.service import Service
-from octavo.server.generation.turn import Ask, Turn
-from octavo.server.generation.template_variables import template_variables
+from octavo.server.transport.refusals import naming
 
 LOGPROBS = "message.output_text.logprobs"
 SEALED_REASONING = "reasoning.encrypted_content"

@@ -9,7 +9,6 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 import msgspec
 
 from octavo.errors import RequestError
-from octavo.server.transport.refusals import wrong
 from octavo.server.responses.items import (
     FunctionCall,
     FunctionCallOutput,
@@ -25,6 +24,7 @@ from octavo.server.responses.items import (
     new_id,
     unsealed,
 )
+from octavo.server.transport.refusals import wrong
 
 _ROLES = ("user", "assistant", "system", "developer")
 _STATUSES = get_args(ItemStatus)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from octavo.server.transport.fields import RESPONSES_UNBUILT, undescribed
 from octavo.server.generation.schema import CHOICE, Metadata, SamplingFields, StreamOptions
+from octavo.server.transport.fields import RESPONSES_UNBUILT, undescribed
 
 MAX_ITEMS = 20
 """Of one request that adds to a conversation, as in the OpenAI API."""

@@ -18,13 +18,13 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from octavo.errors import ObjectNotFound, RequestError
-from octavo.server.transport.database import Database
 from octavo.server.responses import item_rows
 from octavo.server.responses.item_rows import Page
 from octavo.server.responses.items import Item
 from octavo.server.responses.replies import RUNNING, ResponseError, ResponseObject
 from octavo.server.responses.retention import Retention
 from octavo.server.responses.tables import RESPONSES, belongs
+from octavo.server.transport.database import Database
 
 T = TypeVar("T")
 

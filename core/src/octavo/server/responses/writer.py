@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import structs
 
 from octavo.server.generation.content_tokens import ContentToken
-from octavo.server.transport.errors import Failure
 from octavo.server.generation.logprobs import TokenNames, chat_logprobs
 from octavo.server.generation.replies import TokenLogprob
+from octavo.server.generation.turn import Piece
 from octavo.server.responses.items import Item
 from octavo.server.responses.open_items import Emit, Ending, OpenCall, OpenMessage, OpenReasoning
 from octavo.server.responses.replies import (
@@ -28,7 +28,7 @@ from octavo.server.responses.replies import (
     ResponseStatus,
     ResponseUsage,
 )
-from octavo.server.generation.turn import Piece
+from octavo.server.transport.errors import Failure
 from octavo.text.parts import CallArguments, CallBegins, CallCut, Thoughts, Words
 
 _ERROR_CODES = {400: "invalid_prompt", 404: "invalid_prompt", 429: "rate_limit_exceeded"}

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from octavo.errors import RequestError
 from octavo.server.transport.body_limits import check_body, check_depth, check_size, check_text

@@ -19,6 +19,9 @@ from sqlalchemy.pool import StaticPool
 
 from octavo.errors import ConfigError
 
+METADATA = MetaData()
+"""The tables of the server's database. Each module that keeps something declares its own on this."""
+
 T = TypeVar("T")
 
 IN_MEMORY = "sqlite://"

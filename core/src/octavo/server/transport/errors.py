@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope
 
 from octavo.errors import EngineDead, ModelNotFound, ObjectNotFound, OctavoError, QueueFull, RequestError
@@ -174,7 +176,7 @@ async def _answer_nobody(_request: Request, _error: Exception) -> Response:
     return Response(status_code=499)  # nginx's number for it; only the access log sees it
 
 
-def install_handlers(app: FastAPI) -> None:
+def install_handlers(app: Starlette) -> None:
     """Answer every foreseen exception with its error object; the middleware answers all others."""
     app.add_exception_handler(OctavoError, _answer)
     app.add_exception_handler(HTTPException, _answer)

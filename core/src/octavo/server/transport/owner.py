@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from fastapi import Request
+from starlette.requests import Request
 
 OWNER = "octavo.owner"
 """Key in the ASGI scope of a request that the server makes itself, for somebody whose key it does not have."""

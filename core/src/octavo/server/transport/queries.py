@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import Request
+from starlette.requests import Request
 
 from octavo.errors import RequestError
 

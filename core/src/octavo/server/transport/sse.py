@@ -11,9 +11,9 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from octavo.server.transport.connection import while_connected
 from octavo.server.transport.deadline import expired
 from octavo.server.transport.errors import LIMITS, REQUEST_ID, SERVER_SEND, ClientGone, Failure, failure_of
-from octavo.server.generation.streams import while_connected
 from octavo.server.transport.timing import sent
 
 _encode = msgspec.json.Encoder().encode

@@ -12,12 +12,8 @@ from bisect import bisect_left
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-import msgspec
-from fastapi import APIRouter, Response
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
-
-from octavo.server.generation.backend import Output
 
 FLOOR = 1e-5
 """Seconds; upper end of the first bucket."""
@@ -65,15 +61,15 @@ _waiting: ContextVar[_Waiting | None] = ContextVar("waiting", default=None)
 # Between the engine's stream and the socket lie the modules of all APIs; so none of them need know of this.
 
 
-def took(item: Output) -> None:
-    """The response that this task works for has taken an item from the engine.
+def took(left_engine: float | None) -> None:
+    """The response that this task works for has taken an item that left the engine at this time (monotonic seconds).
 
     A token whose text is held back (half a character, what may begin a stop string) goes with a later one and counts
     with that: the server does not add that wait.
     """
     waiting = _waiting.get()
     if waiting is not None:
-        waiting.since = item.left_engine
+        waiting.since = left_engine
 
 
 def sent() -> None:
@@ -98,14 +94,3 @@ class TimedStreams:
             await self._app(scope, receive, send)
         finally:
             _waiting.reset(token)
-
-
-def routes(timing: Timing) -> APIRouter:
-    """The route that tells the times."""
-    router = APIRouter()
-
-    @router.get("/octavo/timing")
-    async def tell_timing() -> Response:
-        return Response(msgspec.json.encode(timing.report()), media_type="application/json")
-
-    return router

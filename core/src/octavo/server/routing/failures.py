@@ -71,6 +71,10 @@ REASONS: Mapping[int, str] = {
     503: "The engine has stopped, or all connections are taken; come back later.",
     504: "The request took longer than it may.",
 }
+MODEL = (404,)
+"""Of routes whose body may name a model that is not served."""
+TURN = (404, 429)
+"""Of routes that ask the model, which may have no room."""
 ALWAYS = (400, 403, 408, 431, 500, 503, 504)
 """What any route may answer."""
 WITHOUT_REQUEST = (400, 408, 431, 503)

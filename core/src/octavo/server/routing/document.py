@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import msgspec
 from pydantic.json_schema import models_json_schema
 
-from octavo.server.openapi.declared import Route
-from octavo.server.openapi.errors import EITHER, REASONS, RETRIED, AnthropicErrorReply, Dialect, alternatives
+from octavo.server.routing.failures import EITHER, REASONS, RETRIED, AnthropicErrorReply, Dialect, alternatives
+from octavo.server.routing.route import Route, several
 
 _SCHEMAS = "#/components/schemas/"
 _EVENTS = "text/event-stream"
+_SHARED = "generation"
 
 _Schema: TypeAlias = dict[str, Any]
 
 
-def written(routes: Sequence[Route]) -> dict[str, Any]:
+def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The document. Raises ValueError for two models that would have the same name in it."""
+    routes = _with_shared(routes)
     bodies = [body for route in routes for body in route.bodies]
     _, read = models_json_schema([(body, "validation") for body in bodies], ref_template=_SCHEMAS + "{model}")
     kinds = list(dict.fromkeys([*(kind for route in routes for kind in route.kinds), *EITHER.errors]))
@@ -34,7 +37,7 @@ def written(routes: Sequence[Route]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(_plain(route.path), {})[route.method.lower()] = _operation(route, of)
-    document = {
+    described = {
         "openapi": "3.1.0",
         "info": {
             "title": "Octavo",
@@ -50,8 +53,28 @@ def written(routes: Sequence[Route]) -> dict[str, Any]:
             },
         },
     }
-    named: dict[str, Any] = _with_short_names(document)
+    named: dict[str, Any] = _with_short_names(described)
     return named
+
+
+def _with_shared(routes: Sequence[Route]) -> list[Route]:
+    """The routes that are shown; those that stand for several have what these have."""
+    by_path = {one.path: one for one in routes if one.method == "POST"}
+
+    def resolved(one: Route) -> Route:
+        same = [by_path[path] for path in one.same_as]
+        return replace(
+            one,
+            body=tuple(body for other in same for body in other.bodies),
+            reply=_unique(reply for other in same for reply in several(other.reply)),
+            events=_unique(event for other in same for event in several(other.events)),
+        )
+
+    return [resolved(one) if one.same_as else one for one in routes if not one.hidden]
+
+
+def _unique(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 def _failures_of(routes: Sequence[Route]) -> list[tuple[Dialect, int]]:
@@ -68,11 +91,11 @@ def _body_references(bodies: Sequence[Any]) -> dict[Any, _Schema]:
 
 
 def _short(name: str) -> str:
-    """A model's name. Those that share theirs come with their modules, of which the package tells enough:
-    ``octavo.server.messages.replies.Usage`` is ``MessagesUsage``.
+    """A model's name. Those that share theirs come with their modules, of which the API's package tells enough:
+    ``octavo.server.messages.replies.Usage`` is ``MessagesUsage``. What the APIs share keeps the bare name.
     """
     *modules, own = re.split(r"\.|__", name)
-    return "".join(package.capitalize() for package in modules[2:-1]) + own
+    return "".join(package.capitalize() for package in modules[2:-1] if package != _SHARED) + own
 
 
 def _with_short_names(value: Any) -> Any:
@@ -138,12 +161,12 @@ def _replies(reply: Any, of: Mapping[Any, _Schema]) -> _Schema:
     """What is not JSON has no schema."""
     if reply is None:
         return {}
-    return _any_of([of[kind] for kind in (reply if isinstance(reply, tuple) else (reply,))])
+    return _any_of([of[kind] for kind in (several(reply))])
 
 
 def _event(route: Route, of: Mapping[Any, _Schema]) -> _Schema:
     dialect = route.dialect
-    kinds = [*(route.events if isinstance(route.events, tuple) else (route.events,))]
+    kinds = [*several(route.events)]
     if dialect.event is not None:
         kinds.append(dialect.event)
     data: _Schema = {
