@@ -13,11 +13,11 @@ from test_step_time import true_seconds
 from octavo.errors import ConfigError
 from octavo.kv import KVManager
 from octavo.platform import BucketPolicy, Limits
-from octavo.runner.plan import StepPlan
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerConfig
 from octavo.scheduler.step_time import StepShape, StepTimes, shape_of
 from octavo.scheduler.target import LEAST_CHUNK, Allowance
+from octavo.step_plan import StepPlan
 
 CONTEXT = 400
 PADDED = BucketPolicy(tokens=(16, 32, 64, 128, 256), rows=(8,))

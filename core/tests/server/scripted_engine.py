@@ -11,10 +11,10 @@ from server_fake import FakeEngine
 from starlette.testclient import TestClient
 
 from octavo.engine.outputs import RequestDelta, RequestState
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler.events import TokenEvent
 from octavo.server import ServerSettings, create_app
+from octavo.step_plan import TokenLogprobs
 from octavo.text import Tokenizer
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from octavo.errors import RequestError
 from octavo.pooling import PoolingParams, Vector
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
+from octavo.step_plan import TokenLogprobs
 from octavo.text.fim import FillInMiddle
 
 BOS, EOS = 256, 257

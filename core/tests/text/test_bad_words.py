@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from octavo.errors import RequestError
 from octavo.platform.step import Words
-from octavo.runner import TokenConstraint
 from octavo.runner.masks import allowed_tokens, pack, word_count
 from octavo.sampling import MAX_BAD_WORD_BYTES, SamplingParams
+from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
 from octavo.text.bad_words import BadWords, contributions
 

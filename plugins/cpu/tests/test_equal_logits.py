@@ -10,8 +10,9 @@ import pytest
 from octavo.graph import Builder
 from octavo.platform import Bucket, MemoryReport
 from octavo.quant import F32, WeightTensor
-from octavo.runner import Batch, NewRow, Runner, StepPlan, kv_layout, load_runner
+from octavo.runner import Batch, Runner, kv_layout, load_runner
 from octavo.sampling import SamplingParams
+from octavo.step_plan import NewRow, StepPlan
 from octavo_cpu.binding import load
 from octavo_cpu.device import CpuDevice
 from octavo_cpu.threads import Threads

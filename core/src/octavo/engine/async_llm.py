@@ -23,9 +23,9 @@ from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.models import Pooling
 from octavo.platform import Progress
 from octavo.pooling import PoolingParams, Vector
-from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
+from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
 
 _News: TypeAlias = tuple[TokenEvent, float | None] | Exception

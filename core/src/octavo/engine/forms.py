@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from octavo.errors import RequestError
-from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
+from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
 from octavo.text.bad_words import BadWords
 from octavo.text.grammar import Grammars

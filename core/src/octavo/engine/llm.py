@@ -22,9 +22,9 @@ from octavo.engine.startup import start
 from octavo.engine.waves import Waves
 from octavo.errors import RequestError
 from octavo.pooling import PoolingParams
-from octavo.runner import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics
+from octavo.step_plan import TokenLogprobs
 from octavo.text import Tokenizer
 
 _UNDER_WAY = 2

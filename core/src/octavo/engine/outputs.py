@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from octavo.errors import RequestError, RequestFailed
-from octavo.runner import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler import TokenEvent
+from octavo.step_plan import TokenLogprobs
 from octavo.text import AnswerStops, Detokenizer, StopStrings, Tokenizer
 
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from octavo.platform.buckets import Bucket
 from octavo.platform.step import Floats, Ints, SamplingBatch, StepInput, Words
 from octavo.runner.masks import as_bias, pack, remove, word_count
-from octavo.runner.plan import NewRow, StepPlan
 from octavo.sampling import SamplingParams
+from octavo.step_plan import NewRow, StepPlan
 
 _INT32_MAX = 2**31 - 1
 _NO_TOKENS = np.zeros(0, np.int32)

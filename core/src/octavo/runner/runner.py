@@ -15,8 +15,8 @@ from octavo.platform import Bucket, Device, Executable, KVLayout, KVStore, Progr
 from octavo.platform.step import Floats, Ints, Samples, StepInput, StepOutput
 from octavo.quant import WeightTensor
 from octavo.runner.batch import Batch, Draws
-from octavo.runner.plan import StepPlan, StepResult, TokenLogprobs
 from octavo.runner.sampler import HostSampler
+from octavo.step_plan import StepPlan, StepResult, TokenLogprobs
 
 _FAILED = "the model's logits were not finite, or every token was forbidden"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from octavo.platform.step import Floats
-from octavo.runner.plan import TokenLogprobs
+from octavo.step_plan import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 

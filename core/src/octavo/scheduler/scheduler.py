@@ -9,7 +9,6 @@ from typing import Literal
 
 from octavo.errors import RequestError
 from octavo.kv import KVManager
-from octavo.runner.plan import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.scheduler.admission import Admission
 from octavo.scheduler.bounds import Bounds
 from octavo.scheduler.config import SchedulerConfig
@@ -20,6 +19,7 @@ from octavo.scheduler.queue import WaitingQueue
 from octavo.scheduler.request import Request, Status, row_ids
 from octavo.scheduler.step_time import StepShape, StepTimes, shape_of
 from octavo.scheduler.target import Allowance
+from octavo.step_plan import NewRow, StepPlan, StepResult, TokenLogprobs
 
 Kind = Literal["mixed", "prefill", "decode"]
 RUNNING = Status.RUNNING

@@ -24,8 +24,9 @@ import numpy.typing as npt
 
 from octavo.errors import RequestError
 from octavo.platform.step import Words
-from octavo.runner.masks import TokenConstraint, pack
+from octavo.runner.masks import pack
 from octavo.sampling import SamplingParams
+from octavo.step_plan import TokenConstraint
 from octavo.text.pieces import Spelling
 from octavo.text.tokenizer import Tokenizer
 

@@ -11,7 +11,6 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.runner.plan import TokenLogprobs
 from octavo.server.generation.backend import Choice
 from octavo.server.generation.context import fitted
 from octavo.server.generation.logprobs import CompletionLogprobsWriter, floored, prompt_logprobs
@@ -28,6 +27,7 @@ from octavo.server.transport.connection import while_connected
 from octavo.server.transport.errors import request_id_of
 from octavo.server.transport.fields import COMPLETION_UNBUILT
 from octavo.server.transport.sse import EventStream, event
+from octavo.step_plan import TokenLogprobs
 
 
 class CompletionsApi:

@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from octavo.pooling import PoolingParams, Vector
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
+from octavo.step_plan import TokenLogprobs
 from octavo.text.fim import FillInMiddle
 
 

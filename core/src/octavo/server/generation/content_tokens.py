@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import TextTokenizer
+from octavo.step_plan import TokenLogprobs
 from octavo.text.parts import Part, Span, Words
 
 _LONGEST_INCOMPLETE = 3  # bytes of a UTF-8 sequence that still wants one

@@ -6,7 +6,6 @@ import codecs
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from octavo.runner.plan import TokenLogprobs
 from octavo.server.generation.backend import TextStream, TextTokenizer
 from octavo.server.generation.content_tokens import ContentToken
 from octavo.server.generation.replies import (
@@ -17,6 +16,7 @@ from octavo.server.generation.replies import (
     TokenLogprob,
     TopLogprob,
 )
+from octavo.step_plan import TokenLogprobs
 
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot write."""

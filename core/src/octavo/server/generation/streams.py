@@ -9,12 +9,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from octavo.errors import RequestFailed
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import Backend, Choice, Output
 from octavo.server.generation.replies import Usage, usage
 from octavo.server.transport.connection import cancel_all
 from octavo.server.transport.timing import took
+from octavo.step_plan import TokenLogprobs
 
 _numbers = itertools.count()
 

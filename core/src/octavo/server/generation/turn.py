@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from octavo.errors import RequestError
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import Choice
 from octavo.server.generation.choice_parts import ChoiceParts
@@ -26,6 +25,7 @@ from octavo.server.generation.replies import Usage
 from octavo.server.generation.service import Service
 from octavo.server.generation.streams import Job, Tally, Whole, run
 from octavo.server.transport.refusals import naming
+from octavo.step_plan import TokenLogprobs
 from octavo.text.answers import AnswerParser
 from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
 from octavo.text.tools import GENERIC, taught

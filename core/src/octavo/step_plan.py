@@ -8,10 +8,10 @@ on the runner: ``released``, ``new``, ``updates``, then the step itself (``copie
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from octavo.platform.buckets import Bucket
-from octavo.platform.step import Floats
-from octavo.runner.masks import TokenConstraint
+from octavo.platform.step import Floats, Words
 from octavo.sampling import SamplingParams
 
 
@@ -27,6 +27,27 @@ class TokenLogprobs:
     logprob: float
     rank: int
     top: tuple[tuple[int, float], ...] = ()
+
+
+class TokenConstraint(Protocol):
+    """Which tokens may come next in one sequence, as a state that follows it.
+
+    The scheduler accepts every token of a sequence once, in order; the runner asks for masks in between. Preemption
+    changes nothing: the state stays with the sequence. All calls come from the engine's thread.
+    """
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end the sequence. A mask has them where the form is complete."""
+
+    def mask(self, out: Words) -> str | None:
+        """Overwrite ``out`` [ceil(V / 32)] with the tokens that may come next. Returns a sentence if none can."""
+
+    def accept(self, token: int) -> bool:
+        """Go on by a token that the mask had. True: the form is complete, and nothing more may follow."""
+
+    def fork(self) -> TokenConstraint:
+        """The same state for another sequence that goes its own way from here."""
 
 
 @dataclass(slots=True)
