@@ -27,6 +27,21 @@ def test_the_answer_is_one_message_with_usage(client: openai.OpenAI, engine: Fak
     assert got.usage.prompt_tokens_details.cached_tokens == 7
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_cached_tokens_of_a_prompt_count_once_however_many_choices_it_has(
+    client: openai.OpenAI, engine: FakeEngine, stream: bool
+) -> None:
+    engine.cached = 7
+    asked = {"model": "fake", "messages": USER, "n": 3}
+    if stream:
+        *_, last = client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+        usage = last.usage
+    else:
+        usage = client.chat.completions.create(**asked).usage
+    assert usage.prompt_tokens_details.cached_tokens == 7
+    assert usage.completion_tokens == 3 * 5
+
+
 def test_a_length_limit_is_told_as_the_reason(client: openai.OpenAI) -> None:
     got = client.chat.completions.create(model="fake", messages=USER, max_completion_tokens=2)
     assert got.choices[0].message.content == "Hello,"

@@ -36,6 +36,8 @@ def nested(depth: int) -> Any:
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("json_depth", "", {"x": nested(7)}, {"x": nested(8)}),
     ("json_containers", "", {"x": [[[]] * 9] * 3, "y": '\\"[{\\\\' * 50}, {"x": [[[]] * 9] * 4}),
+    ("json_containers", "", {"y": "\\", "x": "[{" * 50}, {"y": "\\", "x": [[[]] * 9] * 4}),
+    ("text_characters", "", {"prompt": "a" * 900}, {"prompt": "a" * 901}),
     ("text_characters", "", {"prompt": "é" * 400, "x": ["é" * 400, {"y": "é" * 90}]}, {"prompt": "é" * 900, "x": "y"}),
     ("items", "", dict.fromkeys("abcdefghi", 1), dict.fromkeys("abcdefghij", 1)),
     ("items", "x", {"x": [1] * 10}, {"x": [1] * 11}),

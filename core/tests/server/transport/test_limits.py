@@ -63,3 +63,21 @@ def test_zero_means_none_where_it_is_said_so() -> None:
 def test_the_page_about_limits_has_their_table() -> None:
     """Write it with: python -c 'from octavo.server.transport.limits import table; print(*table(), sep="\\n")'."""
     assert "\n".join(table()) in DOCS.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/files/",
+        "/v1/files/file-1",
+        "/v1/files/file-1/content",
+        "/v1/filesystem",
+        "/v1/files2",
+        "/V1/FILES",
+        "//v1/files",
+    ],
+)
+def test_only_an_upload_may_be_as_large_as_a_file(path: str) -> None:
+    limits = Limits(body_bytes=1000, file_bytes=5000)
+    assert limits.body_bytes_of(path) == 1000
+    assert limits.body_bytes_of("/v1/files") > 5000
