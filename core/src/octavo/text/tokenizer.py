@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from octavo.errors import CheckpointError, RequestError
 from octavo.text.chat import Message, Prepare, RunTemplate, check_template, render, run_template
 from octavo.text.detokenizer import Detokenizer, open_text
@@ -84,6 +82,8 @@ class Tokenizer:
 
     def absent_ids(self, vocab_size: int) -> list[int]:
         """The ids below a model's vocabulary size that are no tokens: padding behind the last one, and gaps."""
+        import numpy as np  # late: the worker that runs chat templates loads this module and none of that
+
         there = np.zeros(vocab_size, np.bool_)
         ids = np.fromiter(self._backend.get_vocab(with_added_tokens=True).values(), np.int64)
         there[ids[ids < vocab_size]] = True

@@ -136,10 +136,10 @@ def test_a_character_of_several_tokens_is_content_of_all_of_them(served: Scripte
 
 
 def test_words_that_come_behind_reasoning_have_their_tokens(served: ScriptedServer) -> None:
-    served.say("</think><tool<think>THE END")
+    served.say("</think> so<think>THE END")
     content, entries = checked_chat(served, tools=TOOLS)
-    assert content == "</think><tool"
-    assert [entry["token"] for entry in entries] == ["</", "think", ">", "<", "tool"]
+    assert content == "</think> so"
+    assert [entry["token"] for entry in entries] == ["</", "think", ">", " so"]
 
 
 class Loud:

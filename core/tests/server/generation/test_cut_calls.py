@@ -46,7 +46,7 @@ class Server:
     """One app of a model with the tool parser of that name."""
 
     def __init__(self, parser: str) -> None:
-        self.engine = FakeEngine(tokenizer=Characters())
+        self.engine = FakeEngine(tokenizer=Characters(), max_model_len=200_000)
         self.http = TestClient(create_app(self.engine, ServerSettings(tool_parser=parser)))
 
     def say(self, text: str, ending: str) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def flood(sock, body: bytes = FLOOD) -> None:
 
 
 def test_a_client_that_stops_reading_is_let_go_of() -> None:
-    engine = FakeEngine(script=(SPACE, *(HELLO,) * 10_000))
+    engine = FakeEngine(script=(SPACE, *(HELLO,) * 10_000), max_model_len=20_000)
     with serving(engine, Limits(reader_seconds=0.5)) as served, connect(served, receive_buffer=4096) as sock:
         flood(sock)
         assert sock.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -236,7 +236,7 @@ def test_a_client_that_stops_reading_is_let_go_of() -> None:
 
 
 def test_a_client_that_reads_slowly_is_served() -> None:
-    engine = FakeEngine(script=(SPACE, *(HELLO,) * 700))
+    engine = FakeEngine(script=(SPACE, *(HELLO,) * 700), max_model_len=20_000)
     with serving(engine, Limits(reader_seconds=0.5)) as served, connect(served, receive_buffer=65536) as sock:
         flood(sock)
         tail = b""

@@ -41,6 +41,7 @@ def test_before_the_first_token(served, engine: FakeEngine, path: str, body: dic
 
 @pytest.mark.parametrize(("path", "body"), [CHAT, ONE, MANY], ids=["chat", "one", "many"])
 def test_in_the_middle_of_a_stream(served, engine: FakeEngine, path: str, body: dict[str, Any]) -> None:
+    engine.max_model_len = 2_000_000
     engine.script = engine.script[:1] * 100_000
     engine.pause = 0.001
     with open_request(served.port, path, body | {"stream": True, "max_tokens": 100_000}) as sock:
@@ -53,6 +54,7 @@ def test_in_the_middle_of_a_stream(served, engine: FakeEngine, path: str, body: 
 
 def test_a_reader_that_stopped_reading_and_then_left(served, engine: FakeEngine) -> None:
     """The server waits in the middle of a write when the client goes."""
+    engine.max_model_len = 2_000_000
     engine.script = engine.script[:1] * 1_000_000
     path, body = ONE
     with open_request(served.port, path, body | {"stream": True, "max_tokens": 1_000_000}) as sock:
@@ -67,6 +69,7 @@ def test_a_reader_that_stopped_reading_and_then_left(served, engine: FakeEngine)
 
 
 def test_the_official_client_closing_its_stream(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.max_model_len = 2_000_000
     engine.script = engine.script[:1] * 100_000
     engine.pause = 0.001
     with client.completions.create(model="fake", prompt="a", stream=True, max_tokens=100_000) as stream:
