@@ -77,8 +77,8 @@ def test_a_platform_without_limits_takes_all_at_once() -> None:
 def test_the_arrays_are_those_that_core_makes() -> None:
     """Compared with core's own batch, whose definition of a step is the contract."""
     from octavo.runner import Batch
-    from octavo.runner.plan import NewRow, StepPlan
     from octavo.sampling import SamplingParams
+    from octavo.step_plan import NewRow, StepPlan
 
     sizes = plan(Limits(buckets=BucketPolicy(explicit=(Bucket(16, 4, 4, 8),))), block_size=4)
     prompts, computed = [list(range(9)), list(range(20, 25))], [3, 4]

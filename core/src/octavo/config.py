@@ -11,14 +11,23 @@ from octavo.errors import ConfigError
 
 DTYPES: Mapping[str, str | None] = {
     "auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16", "half": "f16",
+    "f32": "f32", "bf16": "bf16", "f16": "f16",
 }  # fmt: skip
-"""The names people type for activation dtypes, and the graph's own."""
+"""The names people type for activation dtypes, and the graph's own, which may be typed too."""
 
 Task = Literal["generate", "embed", "score"]
 """What a model is served for. ``embed`` makes a vector of each text, ``score`` reads two texts at once and says how
 well they fit (a cross-encoder)."""
 
+GENERATION_CONFIGS = ("auto", "none", "vllm")
+"""Whether the checkpoint's generation_config.json has the defaults of requests: as the checkpoint has it, or not; the
+last is vLLM's word for that."""
+
 KV_DTYPES: Mapping[str, str | None] = {**DTYPES, "int8": "int8"}
+
+_TYPED: Mapping[str, str] = {
+    own: typed for typed, own in reversed([*DTYPES.items()]) if own is not None
+}  # f32: float32
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,10 @@ class EngineConfig:
     served_model_names: tuple[str, ...] = ()
     chat_template: str | None = None
     """A Jinja template in place of the checkpoint's own."""
+    generation_config: str = "auto"
+    """Of `GENERATION_CONFIGS`."""
+    special_tokens_in_messages: bool = False
+    """Whether messages may write special tokens of the model, as they could in a plain prompt."""
     grammar_seconds: float = 10.0
     """How long compiling the form of structured output may take."""
     grammar_memory: int = 2**30
@@ -90,6 +103,11 @@ class EngineConfig:
             raise ConfigError(f"tensor_parallel_size must be at least 1, not {self.tensor_parallel_size}")
         if self.task not in (None, *get_args(Task)):
             raise ConfigError(f"task {self.task!r} is not known; choose {', '.join(get_args(Task))} (--task)")
+        if self.generation_config not in GENERATION_CONFIGS:
+            raise ConfigError(
+                f"generation_config {self.generation_config!r} is not known; choose {', '.join(GENERATION_CONFIGS)} "
+                "(--generation-config)"
+            )
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, not {self.threads} (--threads)")
         if self.itl_target_ms is not None and not self.itl_target_ms > 0:
@@ -108,6 +126,11 @@ class EngineConfig:
 def flag(setting: str) -> str:
     """The command-line flag of a setting."""
     return "--" + setting.replace("_", "-")
+
+
+def typed(setting: str, value: object) -> str:
+    """A setting's value as a user types it: messages say float32, whatever a graph calls it."""
+    return _TYPED.get(str(value), str(value)) if setting in ("dtype", "kv_cache_dtype") else str(value)
 
 
 def dtype_named(name: str | None, known: Mapping[str, str | None], setting: str) -> str | None:
@@ -132,7 +155,6 @@ UNBUILT: Mapping[str, str] = {
     "enable_expert_parallel": "a model runs on one device",
     "enable_lora": "adapters are not built yet",
     "enforce_eager": "no device graphs are captured, so there is nothing to turn off",
-    "generation_config": "the checkpoint's own generation_config.json is used",
     "hf_overrides": "the checkpoint's config.json is used as it is",
     "hf_token": "the hub's client takes it from HF_TOKEN",
     "kv_transfer_config": "the cache does not move between engines yet",
@@ -141,6 +163,7 @@ UNBUILT: Mapping[str, str] = {
     "lora_modules": "adapters are not built yet",
     "max_logprobs": "--limit logprobs=N says how many alternatives may be asked for, up to 64",
     "num_gpu_blocks_override": "the size of the cache follows from --memory-utilization",
+    "override_generation_config": "--generation-config none ignores the checkpoint's; requests say what they want",
     "pipeline_parallel_size": "a model runs on one device",
     "quantization": "weights are served in the format that their checkpoint has",
     "revision": "the hub's default revision is taken; download another one and name its folder",

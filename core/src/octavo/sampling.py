@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from octavo.errors import RequestError
 
-# What can be served at all; a server bounds its clients further (`octavo.server.limits`).
+# What can be served at all; a server bounds its clients further (`octavo.server.transport.limits`).
 MAX_N = 1024
 MAX_LOGPROBS = 64
 MAX_STOP_STRINGS = 256
@@ -18,6 +18,8 @@ MAX_STOP_LENGTH = 4096
 """Characters of one stop string."""
 MAX_LOGIT_BIAS = 16384
 MAX_BAD_WORDS = 256
+MAX_BAD_WORD_BYTES = 64 * 1024
+"""Of all bad words together, in UTF-8."""
 MAX_GRAMMAR_BYTES = 512 * 1024
 """Of a schema, regex, grammar or list of choices."""
 MAX_SCHEMA_DEPTH = 100
@@ -149,6 +151,19 @@ class StructuredOutput:
         raise self._error(f"{name} is nested more than {MAX_SCHEMA_DEPTH} deep")
 
 
+@dataclass(frozen=True)
+class ReasoningMarks:
+    """Where reasoning is in an output: between ``begin`` and ``end``; ``inside``: the prompt has begun it."""
+
+    begin: str
+    end: str
+    inside: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.begin and self.end):
+            raise RequestError("reasoning takes a beginning and an end that are not empty", param="reasoning")
+
+
 _FORMS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 
@@ -172,9 +187,12 @@ class SamplingParams:
     text looks for.
     ``structured`` holds the output to a form; a choice ends with "stop" when its form is complete and nothing may
     follow, whatever ``min_tokens`` and ``ignore_eos`` say. ``allowed_token_ids`` are the only tokens that are ever
-    drawn: without an end-of-sequence token among them, a choice ends by its length. ``bad_words`` are never written,
-    with or without a space before them: the last token of one is forbidden where the output ends with the others. Each
-    is a string, or the ids that a string came to (`octavo.text.bad_words`).
+    drawn: without an end-of-sequence token among them, a choice ends by its length. ``bad_words`` never occur in the
+    text of the output, whatever tokens would spell them, also inside of longer words; capitals count, spaces before a
+    word do not. One that is token ids is forbidden as that sequence of tokens, and so is a special token by its name.
+
+    ``min_tokens`` holds off stop strings as well: one that is complete within that many tokens does not end the output.
+    Where ``reasoning`` says how the model marks it, stop strings act on the answer alone, unless ``stop_in_reasoning``.
 
     ``stop`` and ``stop_token_ids`` take any iterable and become tuples; ``stop_strings`` and ``stop_ids`` hold
     what they come to.
@@ -205,6 +223,8 @@ class SamplingParams:
     skip_special_tokens: bool = True
     visible_special_ids: Iterable[int] = ()
     include_stop_str_in_output: bool = False
+    reasoning: ReasoningMarks | None = None
+    stop_in_reasoning: bool = False
     detokenize: bool = True
     stop_strings: tuple[str, ...] = field(init=False, default=())
     stop_ids: frozenset[int] = field(init=False, default=frozenset())
@@ -294,6 +314,11 @@ class SamplingParams:
             if sum(isinstance(word, str) for word in words) > MAX_BAD_WORDS:
                 raise RequestError(
                     f"bad_words takes at most {MAX_BAD_WORDS} strings, not {len(words)}", param="bad_words"
+                )
+            size = sum(len(word.encode(errors="replace")) for word in words if isinstance(word, str))
+            if size > MAX_BAD_WORD_BYTES:
+                raise RequestError(
+                    f"bad_words takes at most {MAX_BAD_WORD_BYTES} bytes together, not {size}", param="bad_words"
                 )
             for token in (token for word in words if not isinstance(word, str) for token in word):
                 _token_id("bad_words", token)

@@ -136,14 +136,22 @@ def test_a_common_prefix_is_computed_once_and_the_metrics_show_it(llm: LLM) -> N
 
 
 def test_a_cache_too_small_for_one_sequence_says_how_much_there_is_and_which_knob_to_turn(smollm2_gguf: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"[MG]iB at --memory-utilization .* one sequence of 8192 tokens .*--max-model-len"
-    ):
+    told = (
+        "num_kv_blocks is 100, and one sequence of 8192 tokens needs 513 blocks of 16 tokens; "
+        "lower --max-model-len to 1584 or less, or raise num_kv_blocks to 513, or leave it out"
+    )
+    with pytest.raises(ConfigError, match=f"^{told}$"):
         LLM(smollm2_gguf, max_model_len=8192, num_kv_blocks=100)
+    LLM(smollm2_gguf, max_model_len=1584, num_kv_blocks=100).close()
+    with pytest.raises(
+        ConfigError, match=r"[MG]iB at --memory-utilization .* one sequence of 8192 tokens .*raise --memory-utilization"
+    ):
+        LLM(smollm2_gguf, max_model_len=8192, memory_utilization=1e-3)
 
 
 def test_a_context_nobody_set_shrinks_to_the_cache_and_says_so(smollm2_gguf: Path) -> None:
     model = LLM(smollm2_gguf, num_kv_blocks=65)
     assert model.plan.max_model_len == 1024
-    assert any(d.setting == "max_model_len" for d in model.plan.decisions)
+    (decision,) = (d for d in model.plan.decisions if d.setting == "max_model_len")
+    assert "(num_kv_blocks 65)" in str(decision)
     model.close()

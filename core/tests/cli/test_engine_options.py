@@ -15,7 +15,7 @@ from octavo.cli.serve import serve
 from octavo.cli.server_options import with_limits
 from octavo.config import EngineConfig
 from octavo.errors import ConfigError
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 
 BY_HAND = {"model", "settings", "num_kv_blocks"}
 """Fields of EngineConfig that no flag sets."""
@@ -40,7 +40,9 @@ def test_every_flag_reaches_the_engine(tmp_path: Path) -> None:
     template = tmp_path / "t.jinja"
     template.write_text("{{ messages }}")
     shape = ShapeOptions("acme", 100, 7, 64, 32, "float32", "int8", 2, 3)
-    running = RunningOptions(["name"], 0.5, False, "priority", tmp_path, True, 20.0, "embed", template, 1.0, 4)
+    running = RunningOptions(
+        ["name"], 0.5, False, "priority", tmp_path, True, 20.0, "embed", template, "none", True, 1.0, 4
+    )
     limits = Limits(queued_requests=9, queued_tokens=99, grammar_seconds=3.0, grammar_memory=2**29)
     config = with_limits(engine_config("m", shape, running), limits)
     plain = EngineConfig("m")

@@ -117,7 +117,7 @@ def test_completions_take_texts_and_tokens(client: openai.OpenAI) -> None:
         ({"model": "none"}, openai.NotFoundError, "model"),
         ({"temperature": -1}, openai.BadRequestError, "temperature"),
         ({"messages": []}, openai.BadRequestError, "messages"),
-        ({"messages": [{"role": "user", "content": "word " * 2000}]}, openai.BadRequestError, "prompt"),
+        ({"messages": [{"role": "user", "content": "word " * 2000}]}, openai.BadRequestError, "messages"),
     ],
 )
 def test_refusals_are_the_client_s_own_exceptions(

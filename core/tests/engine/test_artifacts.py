@@ -27,6 +27,10 @@ class NoTokenizer:
 
     eos_token_ids = ()
 
+    def absent_ids(self, vocab_size: int) -> list[int]:
+        """Ids that are no tokens."""
+        return []
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

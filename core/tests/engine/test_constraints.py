@@ -250,3 +250,35 @@ def test_a_token_outside_the_vocabulary_is_refused() -> None:
             ask(tiny, field_, None, **{field_: value})
         assert caught.value.param == field_
     assert np.array_equal(pack([VOCAB], VOCAB), pack([], VOCAB))
+
+
+@pytest.mark.parametrize(
+    ("params", "constraint", "param", "reason"),
+    [
+        ({}, Counting(least=100, stuck_at=2), "structured", "it is stuck"),
+        ({"allowed_token_ids": [1]}, Counting(least=100), "allowed_token_ids", "allowed_token_ids has none"),
+        ({"allowed_token_ids": [5], "bad_words": [(5,)]}, None, "bad_words", "bad_words forbids all"),
+        ({"allowed_token_ids": [5], "bad_words": [(5, 5)]}, None, "bad_words", "bad_words forbids all"),
+        ({"allowed_token_ids": [EOS], "min_tokens": 2}, None, "min_tokens", "min_tokens forbids all"),
+        ({"bad_words": [(t,) for t in range(VOCAB)]}, None, "bad_words", "bad_words forbids all"),
+        (
+            {"bad_words": [(t,) for t in range(1, VOCAB, PERIOD)]},
+            Counting(least=100),
+            "bad_words",
+            "bad_words forbids all",
+        ),
+    ],
+)
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_request_that_lets_nothing_come_is_told_that_it_is_at_fault(
+    params: dict[str, Any], constraint: Counting | None, param: str, reason: str, n: int
+) -> None:
+    tiny = engine()
+    ask(tiny, "stuck", None if constraint is None else constraint.fork(), n=n, temperature=2.0, **params)
+    ask(tiny, "fine", None)
+    tiny.finish()
+    for index in range(n):
+        (ended,) = (e for e in tiny.events if (e.request_id, e.index) == ("stuck", index) and e.finish_reason)
+        assert (ended.finish_reason, ended.refused, ended.param) == ("error", True, param)
+        assert reason in str(ended.error)
+    assert tiny.ended("fine").finish_reason == "length" and not tiny.ended("fine").refused

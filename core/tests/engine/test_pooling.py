@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 from models.tiny_encoders import hidden_states, pair_logit, sentence_modules, tiny_encoder
 
 from octavo import LLM, AsyncLLM, EngineConfig, PoolingParams, Settings
@@ -193,3 +194,99 @@ async def test_concurrent_requests_get_their_own_vectors_and_leaving_one_frees_i
         async for _ in llm.generate([101], SamplingParams(max_tokens=1)):
             pass
     await llm.close()
+
+
+@pytest.mark.parametrize("said", ["config.json", "config_args", "config_kwargs"])
+@pytest.mark.parametrize("platform", ["reference", "cpu"])
+def test_a_decoder_that_is_not_causal_sees_the_whole_text(
+    platform: str, said: str, smollm2_folder: Path, tmp_path: Path
+) -> None:
+    import json
+
+    from models.tiny import tiny_checkpoint
+
+    folder = tiny_checkpoint("qwen2", tmp_path, vocab_size=49152, rope_parameters={"rope_theta": 1e6}, seed=5)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(smollm2_folder / name, folder / name)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "is_causal": False}))
+    text = "the quick brown fox jumps over the lazy dog, and once more"
+    sentence_modules(folder, {"pooling_mode_mean_tokens": True})
+    if said != "config.json":  # as sentence-transformers gives it to AutoConfig
+        (folder / "sentence_bert_config.json").write_text(
+            json.dumps({"max_seq_length": 300, said: {"is_causal": False}})
+        )
+    llm = LLM(folder, platform=platform)
+    (output,) = llm.embed(text, use_tqdm=False)
+    states = hidden_states(folder, output.prompt_token_ids)  # reads is_causal of config.json
+    assert cosine(output.embedding, states.mean(0)) > 0.9999
+    llm.close()
+    if said != "config.json":
+        (folder / "config.json").write_text(json.dumps(config))
+        llm = LLM(folder, platform=platform)
+        (again,) = llm.embed(text, use_tqdm=False)
+        np.testing.assert_array_equal(again.embedding, output.embedding)
+        llm.close()
+        assert cosine(hidden_states(folder, output.prompt_token_ids).mean(0), states.mean(0)) < 0.95
+    with pytest.raises(ConfigError, match=r"generates no text: .*\(--task embed\)"):
+        LLM(folder, platform=platform, task="generate")
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny RoBERTa with a tokenizer of its kind, which knows ``<pad>`` in a text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    folder = tmp_path_factory.mktemp("roberta")
+    words = ["<s>", "<pad>", "</s>", "<unk>", "one", "two", "three", "four"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(words[:4])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B:1 </s>:1", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
+        cls_token="<s>", sep_token="</s>",
+    ).save_pretrained(folder)  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("platform", ["reference", "cpu"])
+def test_a_padding_token_in_a_text_has_the_place_that_roberta_gives_it(
+    platform: str, roberta: Path, tmp_path: Path
+) -> None:
+    tiny_encoder("RobertaModel", tmp_path, type_vocab_size=1, pad_token_id=1)
+    for file in roberta.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    sentence_modules(tmp_path, {"pooling_mode_mean_tokens": True})
+    llm = LLM(tmp_path, platform=platform)
+    texts = ["one <pad> two three <pad> <pad> four", "<pad> one", "one two", "three <pad>"]
+    for text, output in zip(texts, llm.embed(texts, use_tqdm=False), strict=True):
+        assert output.prompt_token_ids.count(1) == text.count("<pad>")
+        mean = hidden_states(tmp_path, output.prompt_token_ids).mean(0)
+        assert cosine(output.embedding, mean) > 0.9999, text
+    (by_ids,) = llm.embed([[0, 4, 1, 5, 2]], use_tqdm=False)
+    assert cosine(by_ids.embedding, hidden_states(tmp_path, [0, 4, 1, 5, 2]).mean(0)) > 0.9999
+    llm.close()
+
+
+@pytest.mark.parametrize("tells", ["token_type_ids", "attention_mask"])
+@pytest.mark.parametrize("platform", ["reference", "cpu"])
+def test_both_texts_of_a_pair_are_of_the_one_type_that_a_model_has(
+    platform: str, tells: str, roberta: Path, tmp_path: Path
+) -> None:
+    import json
+
+    tiny_encoder("RobertaForSequenceClassification", tmp_path, type_vocab_size=1, pad_token_id=1)
+    for file in roberta.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_input_names": ["input_ids", tells]}))
+    llm = LLM(tmp_path, platform=platform)
+    ids, types = llm.get_tokenizer().encode_pair("one two", "three")
+    assert (1 in types) == (tells == "token_type_ids"), "a tokenizer may tell the texts apart; the model cannot"
+    (score,) = llm.score("one two", "three", PoolingParams(use_activation=False), use_tqdm=False)
+    wanted = pair_logit(tmp_path, ids, [0] * len(ids))
+    assert score.score == pytest.approx(wanted, abs=0.02 * max(1, abs(wanted)))
+    llm.close()

@@ -153,9 +153,10 @@ def engine(
     platform: str | None = None,
     itl_target: float | None = None,
     clock: SimulatedClock | None = None,
+    absent: Sequence[int] = (),
 ) -> TinyEngine:
     """Put one together. ``limits`` are for the reference, which has none; another platform has its own. With a
-    ``clock``, its steps take the time that the clock gives them, and are rehearsed."""
+    ``clock``, its steps take the time that the clock gives them, and are rehearsed. ``absent`` ids are no tokens."""
     model = graph(windows)
     if (platform or _platform) == REFERENCE:
         device: Device = ReferenceDevice(lambda: MemoryReport(1 << 30, 1 << 30))
@@ -187,8 +188,8 @@ def engine(
         executables = {bucket: TimedExecutable(inner, clock) for bucket, inner in executables.items()}
         rehearse(scheduler.times, config, groups, block_size, executables, store, None, clock)
         measured = clock
-    batch = Batch(config.max_num_seqs, context, block_size, len(groups), vocab_size=VOCAB)
-    runner = Runner(executables, store, batch)
+    batch = Batch(config.max_num_seqs, context, block_size, len(groups), vocab_size=VOCAB, absent=absent)
+    runner = Runner(executables, store, batch, absent=absent)
     core = EngineCore(
         scheduler, runner, device, store, vocab_size=VOCAB, eos_ids=frozenset({EOS}), seed=seed, clock=measured
     )

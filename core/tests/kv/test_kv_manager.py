@@ -7,7 +7,7 @@ import pytest
 from octavo.errors import ConfigError
 from octavo.kv import KVGroup, KVManager, KVSequence
 from octavo.kv.sizing import longest_sequence, peak_blocks
-from octavo.runner.plan import BlockUpdate
+from octavo.step_plan import BlockUpdate
 
 PROMPT = list(range(100, 110))  # two full blocks of four, and two tokens
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -77,14 +78,16 @@ def awq(module: str, matrix: Codes) -> Tensors:
     }
 
 
-def gptq(module: str, matrix: Codes, less: int = 1, index: bool = True) -> Tensors:
+def gptq(module: str, matrix: Codes, less: int = 1, index: bool = True, bits: int = 4) -> Tensors:
     outputs, inputs = matrix.codes.shape
-    by_eight = matrix.codes.T.reshape(inputs // 8, 8, outputs).swapaxes(1, 2)
-    zeros = (matrix.zeros - less).T.reshape(-1, outputs // 8, 8)
+    per_word = 32 // bits
+    by_word = matrix.codes.T.reshape(inputs // per_word, per_word, outputs).swapaxes(1, 2)
+    zeros = matrix.zeros.T.reshape(-1, outputs // per_word, per_word)
+    ones = _words(np.full(per_word, less), IN_ORDER[:per_word], bits)  # whole words, so that 0 borrows
     order = {f"{module}.g_idx": torch.arange(inputs, dtype=torch.int32) // (inputs // matrix.zeros.shape[1])}
     return {
-        f"{module}.qweight": _signed(_words(by_eight, IN_ORDER)),
-        f"{module}.qzeros": _signed(_words(zeros, IN_ORDER)),
+        f"{module}.qweight": _signed(_words(by_word, IN_ORDER[:per_word], bits)),
+        f"{module}.qzeros": _signed(_words(zeros, IN_ORDER[:per_word], bits) - ones),
         f"{module}.scales": matrix.scales.T.contiguous(),
         **(order if index else {}),
     }
@@ -92,6 +95,10 @@ def gptq(module: str, matrix: Codes, less: int = 1, index: bool = True) -> Tenso
 
 def gptq_v2(module: str, matrix: Codes) -> Tensors:
     return gptq(module, matrix, less=0, index=False)
+
+
+def gptq8(module: str, matrix: Codes) -> Tensors:
+    return gptq(module, matrix, bits=8)
 
 
 def packed(module: str, matrix: Codes, bits: int = 4) -> Tensors:
@@ -165,6 +172,20 @@ def compressed_config(
     }  # fmt: skip
 
 
+# As auto-round 0.16.1 writes it, with the options that its export leaves in.
+AUTO_ROUND: Mapping[str, Any] = {
+    "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "data_type": "int",
+    "group_size": 128, "sym": True, "autoround_version": "0.16.1", "block_name_to_quantize": "model.layers",
+    "iters": 200, "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}},
+}  # fmt: skip
+# As gptqmodel 7.7.0 writes it (BaseQuantizeConfig.to_dict).
+GPTQMODEL: Mapping[str, Any] = {
+    "bits": 4, "group_size": 128, "desc_act": False, "lm_head": False, "method": "gptq", "quant_method": "gptq",
+    "format": "gptq", "checkpoint_format": "gptq", "pack_dtype": "int32", "sym": True,
+    "meta": {"quantizer": ["gptqmodel:7.7.0"], "fallback": {"strategy": "rtn", "threshold": "0.5%", "smooth": None}},
+}  # fmt: skip
+
+
 def _compressed(write: Callable[[str, Codes], Tensors], group: int, symmetric: bool, format: str) -> Kind:
     config = compressed_config("pack-quantized", 4, group, symmetric=symmetric)
     return Kind(write, config, group, symmetric, format, dtype=torch.bfloat16)
@@ -183,6 +204,17 @@ KINDS: Mapping[str, Kind] = {
     "packed-row": _compressed(packed, -1, True, "int4_g128"),
     "packed-64-zeros": _compressed(packed_zeros, 64, False, "uint4_g64"),
     "packed-128-old-zeros": _compressed(packed_plain_zeros, 128, False, "uint4_g128"),
+    "gptq8-64": Kind(gptq8, {**gptq_config(64, sym=True), "bits": 8}, 64, True, "q8_0", 8),
+    "gptq8-row": Kind(gptq8, {**gptq_config(-1, sym=True), "bits": 8}, -1, True, "int8", 8),
+    "packed8-64": Kind(
+        packed8, compressed_config("pack-quantized", 8, 64, symmetric=True), 64, True, "q8_0", 8, torch.bfloat16,
+    ),
+    "auto-round": Kind(gptq, AUTO_ROUND, 128, True, "int4_g128"),
+    "auto-round-zeros": Kind(
+        gptq_v2, {**AUTO_ROUND, "sym": False, "group_size": 32, "packing_format": "auto_round:exllamav2"}, 32, False,
+        "uint4_g32",
+    ),
+    "auto-round-awq": Kind(awq, {**AUTO_ROUND, "packing_format": "auto_round:auto_awq"}, 128, False, "uint4_g128"),
     "packed8": Kind(packed8, compressed_config("pack-quantized", 8, -1, symmetric=True), -1, True, "int8", 8),
     "int8": Kind(
         int8, compressed_config("int-quantized", 8, -1, symmetric=True, activations=True), -1, True, "int8", 8,
@@ -208,18 +240,28 @@ def quantise(weight: np.ndarray, kind: Kind) -> Codes:
         zeros = np.rint(-low / scales).astype(np.int64)
     stored = torch.from_numpy(scales).to(kind.dtype)
     codes = np.clip(np.rint(grouped / stored.double().numpy()[..., None]) + zeros[..., None], 0, top)
-    # GPTQ's first layout cannot hold a zero point of 0, of which there would be none or few anyhow.
-    return Codes(codes.astype(np.int64).reshape(outputs, inputs), stored, np.maximum(zeros, 1))
+    return Codes(codes.astype(np.int64).reshape(outputs, inputs), stored, zeros)
 
 
-def quantised_folder(kind: Kind, tmp_path: Path, *, family: str = "llama", **fields: Any) -> tuple[Path, Dense]:
-    """A tiny folder with all linear layers but lm_head quantized, in bfloat16 otherwise; and every weight's meaning."""
+def quantised_folder(
+    kind: Kind,
+    tmp_path: Path,
+    *,
+    family: str = "llama",
+    others: Mapping[str, Kind | None] = MappingProxyType({}),
+    **fields: Any,
+) -> tuple[Path, Dense]:
+    """A tiny folder with all linear layers but lm_head quantized, in bfloat16 otherwise; and every weight's meaning.
+
+    ``others`` are the linear layers of another kind, or of none, by the last part of their names.
+    """
     folder = tiny_checkpoint(family, tmp_path, **{**SIZES, **fields})
     dense, tensors = stored_tensors(folder), dict[str, torch.Tensor]()
     for name, weight in dense.items():
-        if "_proj.weight" in name:
-            matrix = quantise(weight, kind)
-            tensors |= kind.write(name.removesuffix(".weight"), matrix)
+        own = others.get(name.split(".")[-2], kind) if "_proj.weight" in name else None
+        if own is not None:
+            matrix = quantise(weight, own)
+            tensors |= own.write(name.removesuffix(".weight"), matrix)
             dense[name] = matrix.values
         else:
             tensors[name] = torch.from_numpy(weight).bfloat16()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("mistral", {"sliding_window": None}),
     ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
     ("qwen3", {"attention_bias": True}),
+    ("gemma3", {"attn_logit_softcapping": 0.5}),
     ("gemma3", {"query_pre_attn_scalar": 24, "final_logit_softcapping": None, "attention_bias": True}),
 ]
 
@@ -88,7 +90,7 @@ def test_a_multimodal_gemma_runs_as_text(body: str, head: str, tmp_path: Path) -
     tensors = {body + name.removeprefix("model."): tensor for name, tensor in stored_tensors(folder).items()}
     tensors["vision_tower.vision_model.post_layernorm.weight"] = np.ones(8, np.float32)
     if head:
-        tensors[head + "lm_head.weight"] = np.zeros((300, 64), np.float32)  # tied: must not be read
+        tensors[head + "lm_head.weight"] = stored_tensors(folder)["model.embed_tokens.weight"]
     multimodal = tmp_path / "multimodal"
     multimodal.mkdir()
     save_file(tensors, multimodal / "model.safetensors")
@@ -98,6 +100,40 @@ def test_a_multimodal_gemma_runs_as_text(body: str, head: str, tmp_path: Path) -
     )
 
     assert_same_logits(octavo_logits(multimodal, tokens), wanted)
+
+
+@pytest.mark.parametrize("family", ["llama3", "qwen2", "gemma3"])
+def test_a_tied_model_with_an_output_matrix_of_its_own_uses_it(
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tiny_checkpoint(family, tmp_path, tie_word_embeddings=True)
+    tensors = stored_tensors(folder)
+    head = np.random.default_rng(0).standard_normal((300, 64), np.float32)
+    save_file({**tensors, "lm_head.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
+    tokens = random_tokens(40)
+    wanted = reference_logits(folder, tokens)
+    assert_same_logits(octavo_logits(folder, tokens), wanted)
+    assert "the checkpoint has a lm_head.weight of its own" in caplog.text
+    caplog.clear()
+
+    copy = {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].copy()}
+    save_file(copy, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "lm_head.weight" not in load_model(folder).graph.weights, "a copy is not stored twice"
+    assert caplog.records == []
+    assert np.abs(octavo_logits(folder, tokens) - wanted).max() > 1
+
+
+def test_a_mistral_with_layer_types_is_a_ministral(tmp_path: Path) -> None:
+    kinds = ["full_attention", "sliding_attention", "full_attention"]
+    folder = tiny_checkpoint("mistral", tmp_path)
+    path = folder / "config.json"
+    config = {**json.loads(path.read_text()), "layer_types": kinds}
+    path.write_text(json.dumps({**config, "model_type": "ministral", "architectures": ["MinistralForCausalLM"]}))
+    tokens = random_tokens(100)
+    wanted = reference_logits(folder, tokens)
+    assert_same_logits(octavo_logits(folder, tokens), wanted)
+    path.write_text(json.dumps(config))
+    assert_same_logits(octavo_logits(folder, tokens), wanted)
 
 
 def test_windows_and_ropes_reach_the_graph(tmp_path: Path) -> None:

@@ -173,15 +173,52 @@ def test_a_type_that_has_no_name_is_given_by_number(tmp_path: Path) -> None:
         GGUFFile(path)
 
 
-def test_one_part_of_a_split_file_is_refused(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_uint16("split.count", 3)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(CheckpointError, match="one of 3 parts"):
-        GGUFFile(tmp_path / "m.gguf")
+def split_gguf(folder: Path, count: int = 3) -> list[Path]:
+    """A file in parts, as gguf-split names and numbers them: tensor t<i> of i's in part i."""
+    paths = [folder / f"m-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
+    for index, path in enumerate(paths):
+        writer = gguf.GGUFWriter(path, "llama")
+        writer.add_uint16("split.no", index)
+        writer.add_uint16("split.count", count)
+        writer.add_int32("split.tensors.count", count)
+        writer.add_tensor(f"t{index}", np.full((2, 4), index, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths
+
+
+def test_a_split_file_is_read_from_its_first_part(tmp_path: Path) -> None:
+    file = GGUFFile(split_gguf(tmp_path)[0])
+    assert set(file.tensors) == {"t0", "t1", "t2"}
+    for index in range(3):
+        np.testing.assert_array_equal(dequantise(file.tensor(f"t{index}")), np.full((2, 4), index, np.float32))
+
+
+def test_a_part_other_than_the_first_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is part 2 of 3 of a split GGUF; give the path of the first part"):
+        GGUFFile(split_gguf(tmp_path)[1])
+
+
+def test_a_missing_part_is_named(tmp_path: Path) -> None:
+    paths = split_gguf(tmp_path)
+    paths[2].unlink()
+    with pytest.raises(CheckpointError, match=r"lacks 1 of its 3 parts: m-00003-of-00003\.gguf"):
+        GGUFFile(paths[0])
+
+
+def test_a_first_part_of_another_name_is_refused_with_the_name(tmp_path: Path) -> None:
+    path = split_gguf(tmp_path)[0].rename(tmp_path / "m.gguf")
+    with pytest.raises(CheckpointError, match=r"its name must be <name>-00001-of-00003\.gguf"):
+        GGUFFile(path)
+
+
+def test_a_part_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    paths = split_gguf(tmp_path)
+    paths[2].write_bytes(paths[1].read_bytes())
+    with pytest.raises(CheckpointError, match=r"00003-of-00003\.gguf has split\.no 1 .*; expected 2 and 3"):
+        GGUFFile(paths[0])
 
 
 @pytest.mark.parametrize("kind", [13, 255])
@@ -199,3 +236,12 @@ def test_text_that_is_not_utf8_is_damage(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match="not UTF-8"):
         GGUFFile(path)
+
+
+def test_arrays_in_arrays_without_end_are_damage(tmp_path: Path) -> None:
+    nested = struct.pack("<IQ", 9, 1) * 100_000
+    name = b"deep"
+    header = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", len(name)) + name + struct.pack("<I", 9)
+    (tmp_path / "m.gguf").write_bytes(header + nested)
+    with pytest.raises(CheckpointError, match="arrays in arrays without end under deep"):
+        GGUFFile(tmp_path / "m.gguf")

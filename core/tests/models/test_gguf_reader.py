@@ -199,9 +199,9 @@ def test_a_file_with_no_embedding_holds_no_language_model(tmp_path: Path) -> Non
         GGUFCheckpoint(tmp_path / "m.gguf")
 
 
-def test_a_head_that_turns_in_part_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"rope\.dimension_count is 8, but heads have 16"):
-        GGUFCheckpoint(write(tmp_path / "m.gguf", "llama", nothing, **{"rope.dimension_count": 8}))
+def test_a_head_cannot_turn_more_than_it_has(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"rope\.dimension_count is 18, but heads have 16"):
+        GGUFCheckpoint(write(tmp_path / "m.gguf", "llama", nothing, **{"rope.dimension_count": 18}))
 
 
 def test_sampling_defaults_of_the_file_are_kept(tmp_path: Path) -> None:

@@ -202,9 +202,40 @@ def test_the_older_name_of_a_rope_type_is_known() -> None:
     assert parse(old).ropes[0] == RopeSpec(128, 10000.0, LinearScaling(2.0))
 
 
-def test_softcaps_reach_the_config() -> None:
+def test_gemma_3_has_no_softcap_of_its_attention_whatever_its_config_says() -> None:
     config = parse({**GEMMA_3_1B, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0})
-    assert (config.attention_softcap, config.logit_softcap) == (50.0, 30.0)
+    assert (config.attention_softcap, config.logit_softcap) == (None, 30.0)
+
+
+def test_layer_types_say_which_layers_have_the_window() -> None:
+    kinds = ["full_attention", "sliding_attention"] * 16
+    assert parse({**MISTRAL_0_1, "layer_types": kinds}).windows == (None, 4096) * 16
+    assert parse({**MISTRAL_0_1, "layer_types": ["full_attention"] * 32}).windows == (None,) * 32
+    ministral = {**MISTRAL_0_1, "architectures": ["MinistralForCausalLM"], "layer_types": kinds}
+    assert parse(ministral).windows == (None, 4096) * 16
+    assert parse({**LLAMA_3_2, "layer_types": kinds[:16], "sliding_window": 512}).windows == (None, 512) * 8
+    assert parse({**LLAMA_3_2, "layer_types": ["full_attention"] * 16, "sliding_window": 512}).windows == (None,) * 16
+
+
+def test_a_key_that_is_not_known_is_told_and_one_that_asks_for_nothing_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    parse({**LLAMA_3_2, "favourite_colour": "blue", "surprises": [], "is_decoder": True, "num_experts": 0})
+    (record,) = caplog.records
+    assert record.getMessage() == "config.json has keys that are not known and are ignored: favourite_colour"
+    caplog.clear()
+    parse({**LLAMA_3_2, "rope_scaling": {**LLAMA_3_2["rope_scaling"], "rounding": "up"}})
+    (record,) = caplog.records
+    assert record.getMessage() == "config.json: rope_scaling has keys that are not known and are ignored: rounding"
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_no_key_of_a_published_config_or_of_transformers_own_is_unknown(
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, kind = PUBLISHED[family]
+    parse(old)
+    kind(**old).save_pretrained(tmp_path)
+    parse({**kind().to_dict(), **json.loads((tmp_path / "config.json").read_text())})
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(
@@ -218,7 +249,23 @@ def test_softcaps_reach_the_config() -> None:
         (LLAMA_3_2, {"head_dim": 63}, "head_dim is 63; rope needs an even number"),
         (LLAMA_3_2, {"hidden_act": "mish"}, "activation 'mish' is not supported; known: silu"),
         (LLAMA_3_2, {"eos_token_id": "</s>"}, "eos_token_id is '</s>'"),
-        (LLAMA_3_2, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "'yarn' is not supported; known: default"),
+        (LLAMA_3_2, {"rope_scaling": {"rope_type": "mrope"}}, "'mrope' is not supported; known: default"),
+        (LLAMA_3_2, {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan; it must be a finite number"),
+        (LLAMA_3_2, {"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; it can be 2147483647 at most"),
+        (LLAMA_3_2, {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000; it can be 4096 at most"),
+        (LLAMA_3_2, {"num_key_value_heads": 0}, "kv_heads is 0"),
+        (LLAMA_3_2, {"head_dim": 2**31 - 2}, r"heads have 2147483646 elements \(head_dim\); 65536 is the most"),
+        (LLAMA_3_2, {"attention_bias": "false"}, "attention_bias is 'false'; it must be true or false"),
+        (LLAMA_3_2, {"hidden_act": ["silu"]}, r"activation \['silu'\] is not supported"),
+        (LLAMA_3_2, {"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM'; it must be a list"),
+        (LLAMA_3_2, {"num_experts": 8}, "num_experts is 8, which is not supported for this architecture"),
+        (LLAMA_3_2, {"layer_types": ["sliding_attention"] * 16}, "but sliding_window gives no window"),
+        (QWEN2_5, {"layer_types": ["sliding_attention"] * 24}, "but sliding_window gives no window"),
+        (MISTRAL_0_1, {"sliding_window": 0}, "sliding_window is 0; it must be at least 1, or null"),
+        (GEMMA_3_1B, {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0.0; it must be above 0"),
+        (GEMMA_3_1B, {"final_logit_softcapping": 0}, "final_logit_softcapping is 0; it must be above 0"),
+        (GEMMA_3_1B, {"sliding_window_pattern": 0}, "sliding_window_pattern is 0; it must be at least 1"),
+        (GEMMA_3_4B, {"embedding_multiplier": 2.0}, "embedding_multiplier is 2.0, which is not supported"),
         (LLAMA_3_2, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope type llama3 lacks low_freq_factor"),
         (LLAMA_3_2, {"rope_scaling": 8.0}, "rope_scaling is 8.0; it must be an object"),
         (
@@ -228,7 +275,7 @@ def test_softcaps_reach_the_config() -> None:
         ),
         (LLAMA_3_2, {"rope_scaling": {"rope_type": "factors"}}, "lacks a list of factors"),
         (GEMMA_3_4B, {"text_config": 3}, "text_config is 3; it must be an object"),
-        (LLAMA_3_2, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+        (LLAMA_3_2, {"partial_rotary_factor": 0.55}, "partial_rotary_factor is 0.55, which rotates 35 of 64"),
         (GEMMA_3_1B, {"layer_types": ["full_attention"]}, "must be a list of 26 entries"),
         (GEMMA_3_1B, {"layer_types": ["chunked_attention"] * 26}, "'chunked_attention' is not supported"),
         (GEMMA_3_1B, {"use_bidirectional_attention": True}, "use_bidirectional_attention"),

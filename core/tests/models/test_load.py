@@ -81,13 +81,32 @@ def test_a_weight_of_the_wrong_shape_says_both_shapes(folder: Path) -> None:
         load_model(folder)
 
 
-def test_unused_weights_are_told_at_debug_level_only(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_that_are_not_needed_are_told_at_debug_level_only(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rewrite(folder, model__layers__0__self_attn__rotary_emb__inv_freq=np.zeros(8, np.float32))
     with caplog.at_level(logging.DEBUG, logger="octavo.models.load"):
         load_model(folder)
     (record,) = caplog.records
     assert record.levelno == logging.DEBUG
     assert "model.layers.0.self_attn.rotary_emb.inv_freq" in record.getMessage()
+
+
+def test_layers_beyond_those_of_the_config_are_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    change_config(folder, num_hidden_layers=2)
+    load_model(folder)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "not used are 9 weights: model.layers.2." in record.getMessage()
+    assert record.getMessage().endswith("; it has layers up to 2, and num_hidden_layers is 2")
+
+
+def test_a_weight_that_the_graph_has_no_use_for_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rewrite(folder, model__layers__0__self_attn__q_proj__bias=np.ones(64, np.float32), score__weight=np.ones((2, 64)))
+    load_model(folder)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "not used are 2 weights: model.layers.0.self_attn.q_proj.bias, score.weight" in record.getMessage()
 
 
 def test_errors_of_a_config_name_the_checkpoint(folder: Path) -> None:

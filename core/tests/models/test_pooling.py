@@ -11,7 +11,14 @@ from models.tiny_encoders import sentence_modules, tiny_encoder
 
 from octavo.errors import CheckpointError, ConfigError
 from octavo.models import load_model
-from octavo.models.pooling import matryoshka, normalizes, score_activation, stored_pooling, trained_length
+from octavo.models.pooling import (
+    config_overrides,
+    matryoshka,
+    normalizes,
+    score_activation,
+    stored_pooling,
+    trained_length,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +82,50 @@ def test_the_length_that_a_model_was_trained_for(tmp_path: Path) -> None:
     file.write_text('{"max_seq_length": "long"}')
     with pytest.raises(CheckpointError, match="max_seq_length is 'long'"):
         trained_length(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "distilbert", "xlm-roberta"])
+def test_older_names_of_the_sentence_configuration_are_read(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"sentence_{kind}_config.json"
+    file.write_text('{"max_seq_length": 77, "config_args": {"is_causal": false, "trust_remote_code": true}}')
+    assert trained_length(tmp_path) == 77
+    assert config_overrides(tmp_path) == {"is_causal": False}
+    file.write_text('{"config_args": 5}')
+    with pytest.raises(CheckpointError, match=f"sentence_{kind}_config.json: config_args is 5; it must be an object"):
+        config_overrides(tmp_path)
+
+
+def test_lower_case_is_refused_where_the_tokenizer_keeps_the_case(tmp_path: Path, minilm: Path) -> None:
+    (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(CheckpointError, match=r"do_lower_case is True, .* send texts in lower case"):
+        config_overrides(tmp_path)
+    (tmp_path / "tokenizer.json").write_text((minilm / "tokenizer.json").read_text(encoding="utf-8"), encoding="utf-8")
+    assert config_overrides(tmp_path) == {}, "an uncased tokenizer does it anyway"
+
+
+@pytest.mark.parametrize("path", ["/etc", "../elsewhere", 5, "a/../../b"])
+def test_a_module_lies_inside_the_folder(path: object, tmp_path: Path) -> None:
+    modules = [{"type": "sentence_transformers.models.Pooling", "path": path}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match="is no folder inside the model's"):
+        stored_pooling(tmp_path)
+
+
+def test_a_default_prompt_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tiny_encoder("BertModel", tmp_path)
+    (folder / "config_sentence_transformers.json").write_text(
+        '{"prompts": {"q": "query: "}, "default_prompt_name": "q"}'
+    )
+    load_model(folder)
+    (record,) = caplog.records
+    assert "default_prompt_name is 'q'; prompts are not put before texts here" in record.getMessage()
+
+
+def test_json_without_a_bottom_is_not_json(tmp_path: Path) -> None:
+    folder = tiny_encoder("BertModel", tmp_path)
+    (folder / "config.json").write_text("[" * 200_000)
+    with pytest.raises(CheckpointError, match=r"config\.json is not JSON"):
+        load_model(folder)
 
 
 def test_shorter_lengths_and_activations() -> None:

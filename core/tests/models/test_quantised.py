@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from models.quantised import KINDS, Kind, of, quantised_folder, set_quantization
+from models.quantised import GPTQMODEL, KINDS, Kind, of, quantised_folder, set_quantization
 from safetensors.torch import load_file, save_file
 
 from octavo.errors import CheckpointError
@@ -75,16 +75,35 @@ def with_config(tmp_path: Path, kind: str, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("awq-32", {"quant_method": "bitsandbytes"}, r"quant_method 'bitsandbytes' is not supported; awq, .*gptq are;"),
+        (
+            "awq-32",
+            {"quant_method": "bitsandbytes"},
+            r"quant_method 'bitsandbytes' is not supported; auto-round, .*gptq, .* are;",
+        ),
         ("awq-32", {"quant_method": ["awq"]}, r"quant_method \['awq'\] is not supported"),
         ("awq-32", {"bits": 8}, r"of awq: bits is 8; it must be 4; or use the original weights or a GGUF file"),
         ("awq-32", {"version": "gemv"}, r"of awq: version is 'gemv'; it must be 'gemm'"),
         ("awq-32", {"zero_point": False}, r"of awq: zero_point is False; it must be True"),
         ("awq-32", {"zero_point": 1}, r"of awq: zero_point is 1; it must be True"),
-        ("awq-32", {"frobnicate": 3}, r"of awq: frobnicate is 3; what that means is not known"),
-        ("gptq-128", {"bits": 3}, r"of gptq: bits is 3; it must be 4"),
+        ("awq-32", {"activation": {"mode": "fp8"}}, r"of awq: activation is .*that is not supported"),
+        ("gptq-128", {"activation": {"mode": "fp8"}}, r"of gptq: activation is .*that is not supported"),
+        (
+            "gptq-128",
+            {"dynamic": {".*up_proj": {"bits": 8}}},
+            r"dynamic \.\*up_proj: bits is 8; modules with other bits",
+        ),
+        (
+            "auto-round",
+            {"extra_config": {"a.b": {"bits": 8}}},
+            r"extra_config a\.b: bits is 8; modules with other bits",
+        ),
+        ("gptq-128", {"act_bits": 8}, r"of gptq: act_bits is 8; only weights may be quantized"),
+        ("auto-round", {"act_bits": 8}, r"of auto-round: act_bits is 8; only weights may be quantized"),
+        ("auto-round", {"data_type": "mx_fp"}, r"of auto-round: data_type is 'mx_fp'; it must be 'int'"),
+        ("auto-round", {"packing_format": "auto_round:fp8"}, r"packing_format is 'auto_round:fp8'; it must be"),
+        ("auto-round", {"rotation_configs": [{"type": "hadamard"}]}, r"rotation_configs is .*that is not supported"),
+        ("gptq-128", {"bits": 3}, r"of gptq: bits is 3; it must be 4 or 8"),
         ("gptq-128", {"checkpoint_format": "marlin"}, r"checkpoint_format is 'marlin'; it must be 'gptq' or 'gptq_v2'"),
-        ("gptq-128", {"dynamic": {"-:.*up_proj": {}}}, r"of gptq: dynamic is .*that is not supported"),
         ("gptq-128", {"rotation": "hadamard"}, r"of gptq: rotation is 'hadamard'; that is not supported"),
         ("packed-32", {"format": "nvfp4-pack-quantized"}, r"format is 'nvfp4-pack-quantized'; it must be 'pack-quant"),
         ("packed-32", {"quantization_status": "frozen"}, r"quantization_status is 'frozen'; it must be 'compressed'"),
@@ -107,7 +126,7 @@ def test_what_a_config_asks_beyond_that_is_refused_by_name(
         ("packed-32", "weights", "num_bits", 2, "group_0 weights: num_bits is 2; it must be 4 or 8"),
         ("packed-32", "weights", "type", "float", "group_0 weights: type is 'float'; it must be 'int'"),
         ("packed-32", "weights", "strategy", "block", "strategy is 'block'; it must be 'group' or 'channel'"),
-        ("packed8", "weights", "strategy", "group", "strategy is 'group'; it must be 'channel'"),
+        ("int8", "weights", "strategy", "group", "strategy is 'group'; it must be 'channel'"),
         ("packed8", "weights", "symmetric", False, "symmetric is False; it must be True"),
         ("int8", "weights", "num_bits", 4, "num_bits is 4; it must be 8"),
         ("int8", "weights", "strategy", "tensor", "strategy is 'tensor'; it must be 'channel'"),
@@ -211,7 +230,7 @@ def test_eight_bit_zero_points_of_zero_are_none_at_all_and_others_are_refused(tm
 
 def test_symmetric_gptq_weights_with_other_zero_points_are_refused_with_the_cure(tmp_path: Path) -> None:
     folder = folder_of(of("gptq-32-zeros", config=KINDS["gptq-128"].config), tmp_path)
-    with pytest.raises(CheckpointError, match=r"zero points other than 7, though .* sym true; set sym to false"):
+    with pytest.raises(CheckpointError, match=r"zero points other than 8, .*sym true.*; set sym to false"):
         SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
 
 
@@ -241,3 +260,90 @@ def test_an_activation_order_of_compressed_tensors_is_refused_only_where_it_reor
     folder = change(folder_of("packed-32", tmp_path), weight_g_idx=order)
     assert SafetensorsCheckpoint(folder).info(f"{LINEAR}.weight")[0].name == "int4_g32"
     refused(change(folder, weight_g_idx=order.flip(0)), r"out of order \(weight_g_idx\), as actorder group makes them")
+
+
+# -- what writers of today add ----------------------------------------------------------------------
+
+
+def test_unknown_descriptive_options_are_named_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = with_config(tmp_path, "gptq-128", frobnicate=3, telemetry={"a": 1})
+    assert SafetensorsCheckpoint(folder).info(f"{LINEAR}.weight")[0].name == "int4_g128"
+    assert "quantization_config of gptq: unknown options are ignored: frobnicate, telemetry" in caplog.text
+
+
+def test_a_config_of_todays_gptqmodel_is_read_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, dense = quantised_folder(of("gptq-128", config=GPTQMODEL), tmp_path)
+    found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
+    assert not caplog.records
+
+
+def test_overrides_that_only_leave_modules_out_or_regroup_them_are_read(tmp_path: Path) -> None:
+    dynamic = {"-:.*up_proj": {}, "+:.*down_proj": {"group_size": 32, "desc_act": False}}
+    folder, dense = quantised_folder(of("gptq-128", config={**GPTQMODEL, "dynamic": dynamic}), tmp_path)
+    found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
+
+
+def test_an_override_that_is_not_symmetric_keeps_its_zero_points(tmp_path: Path) -> None:
+    config = {**GPTQMODEL, "dynamic": {".*": {"sym": False}}}
+    folder, dense = quantised_folder(of("gptq-32-zeros", config=config), tmp_path)
+    found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "options"),
+    [
+        ("gptq-128", "quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": False, "sym": True}),
+        ("awq-32", "quant_config.json", {"zero_point": True, "q_group_size": 32, "w_bit": 4, "version": "GEMM"}),
+        ("awq-32", "quantize_config.json", {"zero_point": True, "q_group_size": 32, "w_bit": 4, "version": "GEMM"}),
+    ],
+)
+def test_the_quantization_may_be_described_beside_config_json(
+    kind: str, file: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    folder, dense = quantised_folder(KINDS[kind], tmp_path)
+    set_quantization(folder, None)
+    (folder / file).write_text(json.dumps(options))
+    found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
+    assert folder / file in load_model(folder).files
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "other"), [("gptq_v2-64", "gptq", "gptq_v2"), ("gptq-128", "gptq_v2", "gptq")]
+)
+def test_zero_points_of_the_other_version_are_refused_with_that_version_as_the_cure(
+    kind: str, said: str, other: str, tmp_path: Path
+) -> None:
+    config = {**GPTQMODEL, "checkpoint_format": said}
+    folder, dense = quantised_folder(of(kind, symmetric=True, config=config), tmp_path)
+    with pytest.raises(CheckpointError, match=f"set checkpoint_format to {other} in config.json"):
+        SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    set_quantization(folder, {**config, "checkpoint_format": other})
+    found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
+    np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
+
+
+def test_zero_points_of_zero_borrow_from_their_neighbours_in_the_first_version(tmp_path: Path) -> None:
+    folder = folder_of("gptq-32-zeros", tmp_path)
+    stored = torch.full((8, 16), 0x33333330 - 0x11111111, dtype=torch.int32)
+    weight = SafetensorsCheckpoint(change(folder, qzeros=stored)).tensor(f"{LINEAR}.weight")
+    zeros = weight.data.reshape(128, 8, -1)[:, :, 4]  # after a float32 scale
+    assert zeros[:, 0].tolist() == [0, 3, 3, 3, 3, 3, 3, 3] * 16
+
+
+def test_grouped_8_bit_scales_that_float16_cannot_hold_are_refused(tmp_path: Path) -> None:
+    scale = torch.full((128, 4), 1e-9, dtype=torch.bfloat16)
+    checkpoint = SafetensorsCheckpoint(change(folder_of("packed8-64", tmp_path), weight_scale=scale))
+    with pytest.raises(CheckpointError, match=r"weight_scale has scales that float16 cannot hold"):
+        checkpoint.tensor(f"{LINEAR}.weight")
+
+
+@pytest.mark.parametrize("part", ["input_scale", "weight_global_scale", "rotation"])
+def test_a_tensor_of_a_quantized_module_that_nothing_reads_is_refused_by_name(part: str, tmp_path: Path) -> None:
+    folder = change(folder_of("gptq-128", tmp_path), **{part: torch.ones(1)})
+    refused(folder, rf"{LINEAR}\.{part} belongs to a quantized module and is not supported")

@@ -199,3 +199,42 @@ def test_a_scalar_is_no_weight(folder: Path) -> None:
     checkpoint = SafetensorsCheckpoint(with_header(folder, {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}))
     with pytest.raises(CheckpointError, match="w is a scalar"):
         checkpoint.tensor("w")
+
+
+def test_shards_without_their_index_are_read(sharded: Path) -> None:
+    wanted = stored_tensors(sharded)
+    (sharded / "model.safetensors.index.json").unlink()
+    checkpoint = SafetensorsCheckpoint(sharded)
+    assert set(checkpoint.names()) == set(wanted)
+    for name, tensor in wanted.items():
+        np.testing.assert_array_equal(dequantise(checkpoint.tensor(name)), tensor)
+
+
+def test_a_missing_shard_is_named_without_an_index(sharded: Path) -> None:
+    (sharded / "model.safetensors.index.json").unlink()
+    victim = sorted(sharded.glob("*.safetensors"))[1]
+    victim.unlink()
+    with pytest.raises(CheckpointError, match=f"lacks 1 of .* shards: {victim.name}"):
+        SafetensorsCheckpoint(sharded)
+
+
+def test_files_that_are_not_shards_of_one_model_are_refused(sharded: Path) -> None:
+    (sharded / "model.safetensors.index.json").unlink()
+    save_file({"w": torch.ones(1)}, sharded / "other.safetensors")
+    with pytest.raises(CheckpointError, match=r"not the shards of one model: .*other\.safetensors"):
+        SafetensorsCheckpoint(sharded)
+
+
+def test_a_weight_in_two_shards_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    for number in (1, 2):
+        save_file({"w": torch.ones(1)}, folder / f"model-0000{number}-of-00002.safetensors")
+    with pytest.raises(CheckpointError, match=r"weight w is in model-00001.* and in model-00002"):
+        SafetensorsCheckpoint(folder)
+
+
+def test_a_single_file_of_another_name_is_read_and_an_adapter_is_not(folder: Path) -> None:
+    wanted = stored_tensors(folder)
+    (folder / "model.safetensors").rename(folder / "gptq_model-4bit-128g.safetensors")
+    save_file({"lora": torch.ones(1)}, folder / "adapter_model.safetensors")
+    assert set(SafetensorsCheckpoint(folder).names()) == set(wanted)

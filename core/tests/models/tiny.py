@@ -159,8 +159,12 @@ def tiny_gguf(folder: Path, path: Path, *, quantization: str = "F32") -> Path:
             gguf.quants.quantize(values, stored),
             raw_dtype=stored,
         )
-    if config.get("rope_parameters", {}).get("rope_type") == "llama3":
+    rope = config.get("rope_parameters", {})
+    if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_divisors(config))
+    if rope.get("rope_type") == "longrope":
+        for length in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -199,6 +203,15 @@ def _write_metadata(writer: gguf.GGUFWriter, architecture: str, config: Mapping[
     elif config.get("sliding_window") and architecture == "llama":
         writer.add_sliding_window(config["sliding_window"])
     writer.add_rope_freq_base(rope["rope_theta"])
+    if (part := rope.get("partial_rotary_factor")) is not None:
+        writer.add_rope_dimension_count(int(head_dim * part))
+    if rope["rope_type"] in ("yarn", "longrope"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "longrope":
+        writer.add_rope_scaling_attn_factors(rope["attention_factor"])
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
@@ -212,8 +225,12 @@ def _write_metadata(writer: gguf.GGUFWriter, architecture: str, config: Mapping[
 def _converted(architecture: str, name: str, tensor: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
     if architecture == "llama" and (".q_proj." in name or ".k_proj." in name):
         heads = config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]
-        split = tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, *tensor.shape[1:])
-        return np.ascontiguousarray(split.swapaxes(1, 2).reshape(tensor.shape))
+        rows = tensor.reshape(heads, tensor.shape[0] // heads, *tensor.shape[1:])
+        turned = int(rows.shape[1] * config["rope_parameters"].get("partial_rotary_factor", 1.0))
+        split = rows[:, :turned].reshape(heads, 2, turned // 2, *tensor.shape[1:]).swapaxes(1, 2)
+        return np.concatenate([split.reshape(heads, turned, *tensor.shape[1:]), rows[:, turned:]], 1).reshape(
+            tensor.shape
+        )
     if architecture == "gemma3" and name.endswith("norm.weight"):
         return tensor + np.float32(1)
     return tensor

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import resource
 import signal
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from artifacts.samples import KEY, PATH, Builder, names, run, script, store
 
+from octavo.platform.artifacts import files
 from octavo.platform.artifacts.entry import PAGE
 
 POINTS = 100  # at which a process is killed
@@ -29,6 +32,33 @@ def folder(tmp_path: Path) -> Path:
 
 
 # -- several processes ------------------------------------------------------------------------------------------
+
+
+def test_who_waited_for_a_lock_that_was_taken_away_waits_for_the_next_one(tmp_path: Path) -> None:
+    """The first holder's file goes with it; another process has made a new one by the time that the wait is over."""
+    path, entered = tmp_path / "key.lock", threading.Event()
+
+    def wait_and_enter() -> None:
+        with files.lock(tmp_path, "key"):
+            entered.set()
+
+    def taken() -> int:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
+
+    first = taken()
+    waiting = threading.Thread(target=wait_and_enter)
+    waiting.start()
+    assert not entered.wait(0.3)
+    path.unlink()
+    second = taken()
+    os.close(first)
+    assert not entered.wait(0.3), "two hold the lock of one key"
+    os.close(second)
+    assert entered.wait(30)
+    waiting.join()
+    assert not path.exists()
 
 
 def test_of_eight_processes_that_start_at_once_one_makes(folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"transformers", "tokenizers", "fastapi", "uvicorn", "pydantic", "torch", "huggingface_hub", "typer", "rich"}
+HEAVY = {"transformers", "tokenizers", "starlette", "uvicorn", "pydantic", "torch", "huggingface_hub", "typer", "rich"}
 ABOVE = {"octavo.models", "octavo.runner", "octavo.kv", "octavo.scheduler", "octavo.engine", "octavo.text"}
 
 

@@ -200,12 +200,15 @@ def test_a_context_that_no_step_can_hold_is_refused() -> None:
         (
             Settings(dtype="f16"),
             Limits(),
-            "dtype f16 is not supported: acme has bf16, f32; choose bf16, f32 (--dtype)",
+            "dtype float16 is not supported: acme has bfloat16, float32; choose bfloat16, float32 (--dtype)",
         ),
         (
             Settings(kv_cache_dtype="f32"),
             Limits(),
-            "kv_cache_dtype f32 is not supported: acme has bf16, int8; choose bf16, int8 (--kv-cache-dtype)",
+            (
+                "kv_cache_dtype float32 is not supported: acme has bfloat16, int8; "
+                "choose bfloat16, int8 (--kv-cache-dtype)"
+            ),
         ),
         (
             Settings(block_size=48),

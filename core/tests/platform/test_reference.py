@@ -315,9 +315,9 @@ def test_an_unknown_op_is_refused_by_name_before_anything_runs() -> None:
 
 
 def test_what_it_does_not_declare_it_refuses_rather_than_run_it_in_float32() -> None:
-    with pytest.raises(UnsupportedFeature, match="kv_cache_dtype bf16"):
+    with pytest.raises(UnsupportedFeature, match="kv_cache_dtype bfloat16"):
         device().allocate_kv(replace(LAYOUT, dtype="bf16"), 2)
-    with pytest.raises(UnsupportedFeature, match="dtype bf16"):
+    with pytest.raises(UnsupportedFeature, match="dtype bfloat16"):
         device().load(replace(model(), dtype="bf16"), {}, quiet)
     with pytest.raises(UnsupportedFeature, match="spans 1 rank, not 2"):
         device().communicator([0, 1])

@@ -11,7 +11,20 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 PACKAGES = ["cli", "server", "engine", "text", "scheduler", "kv", "runner", "models", "platform", "graph", "quant"]
-PACKAGES += ["config", "sampling", "pooling", "errors", "env", "_version"]
+PACKAGES += ["step_plan", "config", "sampling", "pooling", "errors", "env", "_version"]
+ROOMS = [
+    "chat",
+    "completions",
+    "responses",
+    "messages",
+    "pooling",
+    "batch",
+    "meta",
+    "generation",
+    "routing",
+    "transport",
+]
+PACKAGES += [f"server/{room}" for room in (*ROOMS, "loop", "app", "apis")]
 SUITE = [f"octavo_conformance/{name}" for name in ("judge", "worker", "checks", "report")]
 SUITE_MODULES = [f"octavo_conformance/{name}" for name in ("cli", "runner", "target", "bundle")]
 SUITE_MODULES += [f"octavo_conformance/worker/{name}" for name in ("serve", "play", "engine")]
@@ -47,6 +60,16 @@ def test_the_import_contracts_hold() -> None:
         ("octavo/engine/__init__.py", "import torch", "core never imports torch"),
         ("octavo/engine/__init__.py", "import octavo_cpu", "core imports no plugin and no conformance suite"),
         ("octavo/cli/__init__.py", "import octavo_conformance", "core imports no plugin and no conformance suite"),
+        (
+            "octavo/server/chat/__init__.py",
+            "import octavo.server.responses",
+            "the APIs of the server do not see each other; what they share lies below them",
+        ),
+        (
+            "octavo/server/transport/__init__.py",
+            "import octavo.server.generation",
+            "the APIs of the server do not see each other; what they share lies below them",
+        ),
         ("octavo/newcomer/__init__.py", "", "a package of core imports only from those below it"),
         ("octavo_cpu/__init__.py", "import octavo.engine", "a plugin imports only the public packages"),
         (

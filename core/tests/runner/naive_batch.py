@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from octavo.platform import SamplingBatch, StepInput
-from octavo.runner import NewRow, StepPlan
+from octavo.step_plan import NewRow, StepPlan
 
 
 @dataclass

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from runner.naive_batch import NaiveBatch, compare
 
 from octavo.platform import Bucket
-from octavo.runner import Batch, BlockUpdate, NewRow, StepPlan
+from octavo.runner import Batch
 from octavo.sampling import SamplingParams
+from octavo.step_plan import BlockUpdate, NewRow, StepPlan
 
 VOCAB, MAX_LEN, MAX_ROWS, BLOCK = 50, 21, 5, 4
 

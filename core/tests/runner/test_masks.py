@@ -13,9 +13,10 @@ from runner.draws import Draw, make_batch
 
 from octavo.platform import Bucket, SamplingBatch
 from octavo.platform.step import Words
-from octavo.runner import Batch, HostSampler, NewRow, StepPlan
+from octavo.runner import Batch, HostSampler
 from octavo.runner.masks import allowed_tokens, as_bias, pack
 from octavo.sampling import SamplingParams
+from octavo.step_plan import NewRow, StepPlan
 
 VOCAB = 70
 

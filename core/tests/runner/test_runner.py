@@ -15,11 +15,12 @@ from octavo.graph import Graph, graph_hash
 from octavo.graph.reference import run_sequence
 from octavo.platform import Bucket, KVStore, MemoryReport, ReferenceDevice, Samples, StepInput, StepOutput
 from octavo.quant import F32, WeightTensor
-from octavo.runner import Batch, HostSampler, NewRow, Runner, StepPlan, StepResult, kv_layout, load_runner
+from octavo.runner import Batch, HostSampler, Runner, kv_layout, load_runner
 from octavo.runner.batch import Draws
 from octavo.runner.null import NullExecutable
 from octavo.runner.runner import sort_draws
 from octavo.sampling import SamplingParams
+from octavo.step_plan import NewRow, StepPlan, StepResult
 
 BLOCK, BLOCKS, MAX_LEN = 4, 200, 60
 GREEDY = SamplingParams(temperature=0.0)

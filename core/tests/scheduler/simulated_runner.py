@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from octavo.kv import NULL_BLOCK, KVManager
-from octavo.runner.plan import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Scheduler, TokenEvent
+from octavo.step_plan import NewRow, StepPlan, StepResult, TokenLogprobs
 
 VOCAB = 50
 EOS = 0

@@ -117,6 +117,15 @@ def test_a_preempted_request_finds_its_own_blocks_again_where_they_are_still_the
 # -- prefixes --------------------------------------------------------------------------------------
 
 
+def test_every_choice_of_a_request_tells_what_its_prompt_found_in_the_cache() -> None:
+    b = bench(size=16, tokens=512, context=512)
+    b.scheduler.add(request("a", prompt(100)))
+    b.drain()
+    b.scheduler.add(request("b", [*prompt(100), 1, 2], n=3))
+    b.drain()
+    assert [b.last["b", choice].cached_tokens for choice in range(3)] == [96, 96, 96]
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_two_requests_hold_the_full_blocks_of_a_common_prefix_once(together: bool) -> None:
     b = bench(size=16, tokens=512, context=512)

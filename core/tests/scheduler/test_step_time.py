@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.platform import Bucket
-from octavo.runner.plan import StepPlan
 from octavo.scheduler.step_time import StepShape, StepTimes, shape_of
+from octavo.step_plan import StepPlan
 
 TRUE = (2e-3, 250e-6, 300e-6, 2e-7, 1e-6)
 

@@ -8,9 +8,9 @@ import pytest
 from octavo.errors import ConfigError, ContextLengthExceeded
 from octavo.kv import KVGroup, KVManager
 from octavo.platform.limits import Limits
-from octavo.runner.plan import StepPlan, StepResult
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerConfig, TokenEvent
+from octavo.step_plan import StepPlan, StepResult
 
 
 def scheduler(*, tokens: int = 20, context: int = 16, rows: int = 8, limits: Limits | None = None) -> Scheduler:

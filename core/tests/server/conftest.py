@@ -18,8 +18,8 @@ import uvicorn
 import uvloop
 
 from octavo.server import ServerSettings, create_app
-from octavo.server.limits import Limits
 from octavo.server.loop import listen, uvicorn_config
+from octavo.server.transport.limits import Limits
 
 sys.path.insert(0, str(Path(__file__).parent))
 from server_fake import FakeEngine

@@ -13,8 +13,8 @@ from server.conftest import Served
 from server_fake import FakeEngine
 
 from octavo.server import ServerSettings, create_app
-from octavo.server.limits import Limits
 from octavo.server.loop import listen, uvicorn_config
+from octavo.server.transport.limits import Limits
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ them ``engine.script[0] + j``; token k of an answer has the logprob -(k + 1) / 4
 from __future__ import annotations
 
 import asyncio
+import codecs
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +19,8 @@ import numpy as np
 
 from octavo.errors import RequestError
 from octavo.pooling import PoolingParams, Vector
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
+from octavo.step_plan import TokenLogprobs
 from octavo.text.fim import FillInMiddle
 
 BOS, EOS = 256, 257
@@ -30,6 +31,24 @@ HELLO, HOWDY, HI, COMMA, WOR, LD, BANG, CAF, SEPARATOR, LINES, E_ACUTE, SMILE = 
 )
 TWIN = FIRST_WORD + len(WORDS)
 """A token of the same text as COMMA."""
+
+
+class FakeStream:
+    """Bytes to text as they come."""
+
+    def __init__(
+        self, tokenizer: FakeTokenizer, prompt: Sequence[int], skip_special_tokens: bool, visible: Iterable[int] = ()
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._hidden = tokenizer.special_ids - frozenset(visible) if skip_special_tokens else frozenset()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self.push(prompt)
+
+    def push(self, ids: Sequence[int]) -> str:
+        return self._utf8.decode(b"".join(self._tokenizer.token_bytes(i) for i in ids if i not in self._hidden))
+
+    def finish(self) -> str:
+        return self._utf8.decode(b"", final=True)
 
 
 class FakeTokenizer:
@@ -61,6 +80,14 @@ class FakeTokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         kept = [i for i in ids if not (skip_special_tokens and i in self.special_ids)]
         return b"".join(map(self.token_bytes, kept)).decode(errors="replace")
+
+    def decode_open(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return FakeStream(self, (), skip_special_tokens).push(ids)
+
+    def detokenizer(
+        self, prompt_ids: Sequence[int], *, skip_special_tokens: bool = True, visible: Iterable[int] = ()
+    ) -> FakeStream:
+        return FakeStream(self, prompt_ids, skip_special_tokens, visible)
 
     def token_bytes(self, token_id: int) -> bytes:
         if token_id < 256:

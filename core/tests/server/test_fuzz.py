@@ -15,14 +15,14 @@ from openai._streaming import SSEDecoder
 from server_fake import FakeTokenizer
 
 from octavo.errors import RequestError
-from octavo.server.body import parse
-from octavo.server.body_limits import check_body
-from octavo.server.fields import CHAT_UNBUILT, COMPLETION_UNBUILT
-from octavo.server.limits import Limits
-from octavo.server.params import chat_params, completion_params
-from octavo.server.prompts import conversation_prompt, normalise_messages, split_prompts
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
-from octavo.server.sse import DONE, event
+from octavo.server.generation.params import chat_params, completion_params
+from octavo.server.generation.prompts import conversation_prompt, normalise_messages, split_prompts
+from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.transport.body import parse
+from octavo.server.transport.body_limits import check_body
+from octavo.server.transport.fields import CHAT_UNBUILT, COMPLETION_UNBUILT
+from octavo.server.transport.limits import Limits
+from octavo.server.transport.sse import DONE, event
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     [

@@ -75,6 +75,14 @@ def test_what_templates_expect_is_there() -> None:
     assert render("{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", [USER]) == "012"
     assert render("{% set n = namespace(i=1) %}{% set n.i = n.i + 1 %}{{ n.i }}", [USER]) == "2"
     assert render("{{ dict(a=1).a }}{{ tools is none }}{{ documents is none }}", [USER]) == "1TrueTrue"
+
+
+def test_an_empty_list_of_tools_is_no_tools_to_a_template() -> None:
+    asks = "{% if tools is not none %}told{% endif %}{% if tools is defined and tools is none %}none{% endif %}"
+    assert render(asks, [USER], tools=[]) == render(asks, [USER], tools=None) == render(asks, [USER]) == "none"
+    for name, template in TEMPLATES.items():
+        given = {"bos_token": "", "eos_token": "", "date": ""}
+        assert render(template, [USER], tools=[], **given) == render(template, [USER], **given), name
     assert render("  {% if true %}\nx\n  {% endif %}\ny", [USER]) == "x\ny", "blocks leave no white space of their own"
     assert render("{% generation %}a{% set x = 1 %}{% endgeneration %}{{ x is defined }}", [USER]) == "aFalse"
 

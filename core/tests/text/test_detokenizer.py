@@ -214,3 +214,21 @@ def test_no_step_decodes_more_than_a_window(name: str) -> None:
 @given(data=st.binary(max_size=300))
 def test_bytes_are_read_as_python_reads_utf_8(data: bytes) -> None:
     assert stream(BYTE_LEVEL, [], byte_ids(BYTE_LEVEL, data), [1] * len(data)) == data.decode(errors="replace")
+
+
+@pytest.mark.parametrize("spread", range(2, 9))
+def test_a_decoder_of_another_kind_waits_for_a_character_over_several_tokens(spread: int) -> None:
+    """Byte tokens behind a decoder that is none of the known kinds. Tokens without text in between make it longer."""
+    names = [f"<0x{byte:02X}>" for byte in range(256)]
+    decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Strip("_", 0, 1)])
+    tokenizer = with_decoder(decoder, names)
+    assert tokenizer.pieces.spelling is Spelling.OTHER
+    absent = len(names) + 1
+    for character in ("é", "日", "😀"):
+        first, *rest = [1 + byte for byte in character.encode()]
+        if spread < 1 + len(rest):
+            continue
+        ids = [first, *[absent] * (spread - 1 - len(rest)), *rest]
+        detokenizer = Detokenizer(tokenizer, [1 + ord("a")])
+        assert [detokenizer.push([token]) for token in ids] == [""] * (spread - 1) + [character]
+        assert detokenizer.push([1 + ord("b")]) + detokenizer.finish() == "b"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from text.corpus import chunked
 
 from octavo.errors import RequestError
-from octavo.text import StopStrings
+from octavo.text import AnswerStops, StopStrings
 
 
 def oracle(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
@@ -102,3 +102,73 @@ def test_an_empty_stop_string_is_refused() -> None:
     with pytest.raises(RequestError, match="empty string") as caught:
         StopStrings(["a", ""])
     assert caught.value.param == "stop"
+
+
+@settings(deadline=None)
+@given(text=LETTERS, stops=STOPS, early=st.integers(0, 40), data=st.data())
+def test_stops_that_are_complete_early_do_not_count(
+    text: str, stops: list[str], early: int, data: st.DataObject
+) -> None:
+    """By the character here: one that a later character completes counts, wherever it begins."""
+    watcher, shown, matched = StopStrings(stops), "", None
+    for at, character in enumerate(text, 1):
+        new, matched = watcher.push(character, early=at <= early, last=at == len(text))
+        shown += new
+        if matched:
+            break
+    ends = (end for end in range(early + 1, len(text) + 1) if any(text[:end].endswith(stop) for stop in stops))
+    end = next(ends, None)
+    if end is None:
+        assert (shown, matched) == (text, None)
+    else:
+        longest = max((stop for stop in stops if text[:end].endswith(stop)), key=len)
+        assert (shown, matched) == (text[: end - len(longest)], longest)
+
+
+MARKS = ("<ab>", "</b>")
+REASONED = st.lists(st.sampled_from(["<ab>", "</b>", "<", "a", "b", ">", "</", "c"]), max_size=12).map("".join)
+
+
+def reasoned(text: str, stops: list[str], inside: bool, include: bool) -> tuple[str, str | None]:
+    """The oracle of `AnswerStops`: cut at the marks first, then look into each stretch of the answer."""
+    shown = ""
+    while True:
+        stretch, mark, text = text.partition(MARKS[inside])
+        if not inside:
+            visible, stop = oracle(stretch, stops, include)
+            if stop is not None:
+                return shown + visible, stop
+        shown += stretch + mark
+        if not mark:
+            return shown, None
+        inside = not inside
+
+
+@settings(deadline=None)
+@given(
+    text=REASONED,
+    stops=st.lists(st.text("abc<>/", min_size=1, max_size=4), max_size=3),
+    inside=st.booleans(),
+    include=st.booleans(),
+    data=st.data(),
+)
+@example(text="ab</b>cab", stops=["b"], inside=True, include=False, data=None)
+@example(text="c<ab>c</b>c", stops=["<"], inside=False, include=False, data=None)
+@example(text="c<a", stops=["<"], inside=False, include=True, data=None)
+def test_reasoning_stops_nothing(
+    text: str, stops: list[str], inside: bool, include: bool, data: st.DataObject | None
+) -> None:
+    sizes = data.draw(chunked(len(text))) if data else [1] * len(text)
+    watcher = AnswerStops(StopStrings(stops, include=include), MARKS, inside=inside)
+    shown, matched, at = "", None, 0
+    wanted, stop = reasoned(text, stops, inside, include)
+    for size in sizes:
+        new, matched = watcher.push(text[at : at + size])
+        at, shown = at + size, shown + new
+        assert wanted.startswith(shown)
+        if matched:
+            break
+    if not matched:
+        new, matched = watcher.push("", last=True)
+        shown += new
+    assert (shown, matched) == (wanted, stop)

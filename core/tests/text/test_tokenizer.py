@@ -94,3 +94,42 @@ def test_a_part_of_a_character_has_its_bytes_but_no_text(folder: Path) -> None:
     assert b"".join(tokenizer.token_bytes(token_id) for token_id in ids) == "😀".encode()
     assert tokenizer.token_text(ids[0]) == "\ufffd"
     assert tokenizer.token_text(tokenizer.encode(" ")[0]) == " "
+
+
+USER = [{"role": "user", "content": "x"}]
+
+
+def shown(folder: Path, **options: Any) -> str:
+    return load_tokenizer(folder).render_chat(USER, **options)
+
+
+def test_the_template_of_a_processor_is_read(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+    assert load_tokenizer(folder).chat_template is None
+    file = folder / "chat_template.json"
+    file.write_text(json.dumps({"chat_template": "json"}))
+    assert shown(folder) == "json"
+    file.write_text(json.dumps({"chat_template": [{"name": n, "template": n} for n in ("default", "tool_use")]}))
+    assert (shown(folder), shown(folder, tools=[{}])) == ("default", "tool_use")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": "config"}))
+    file.write_text(json.dumps({"chat_template": {"tool_use": "both"}}))
+    assert (shown(folder), shown(folder, tools=[{}])) == ("config", "both")
+    file.write_text(json.dumps({"chat_template": "json"}))
+    assert shown(folder) == "json"
+    (folder / "chat_template.jinja").write_text("jinja")
+    assert shown(folder) == "jinja"
+
+
+def test_further_templates_of_a_folder_are_read(folder: Path) -> None:
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("with tools")
+    assert (shown(folder), shown(folder, tools=[{}])) == ("x", "with tools")
+
+
+@pytest.mark.parametrize("stored", ["{", "[]", "{}", '{"chat_template": 1}', '{"chat_template": {"default": null}}'])
+def test_a_damaged_template_of_a_processor_is_refused(folder: Path, stored: str) -> None:
+    (folder / "chat_template.jinja").unlink()
+    (folder / "chat_template.json").write_text(stored)
+    with pytest.raises(CheckpointError, match=r"chat_template\.json"):
+        load_tokenizer(folder)

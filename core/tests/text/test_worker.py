@@ -185,4 +185,4 @@ def test_the_child_runs_no_code_of_the_working_directory(tmp_path: Path, monkeyp
 
 def test_the_child_loads_no_more_than_it_needs(worker: Worker) -> None:
     loaded = set(worker.call(b"modules").decode().split())
-    assert not loaded & {"torch", "transformers", "numpy", "fastapi", "pydantic", "uvicorn"}
+    assert not loaded & {"torch", "transformers", "numpy", "starlette", "pydantic", "uvicorn"}

@@ -112,6 +112,14 @@ private:
     int block_bits = 0;  // a division would take as long as four products
 };
 
+}  // namespace
+}  // namespace octavo
+
+#include "attention_float.h"
+
+namespace octavo {
+namespace {
+
 // An int8 part of keys, or of values, as bf16. A Set has `kLanes` floats in a register of type `Floats`, `scales(at)` of that many bf16
 // numbers, `all(x)` of one, and `expand(codes, first, second, out)`: 2 kLanes codes, two to a lane, with a scale for the first and one for the
 // second of each lane.
@@ -146,6 +154,7 @@ void expand_values(const uint8_t* part, int dim, uint16_t* out) {
 // `weigh` one; the rest of a Set are loops over a row.
 template <typename Set>
 void attend(const AttentionUnit& unit, float* scratch) {
+    if (kept_as_floats(unit.format)) return attend_floats(unit, scratch);
     const int dim = unit.head_dim, vectors = unit.vectors;
     float* scores = scratch;                    // [kVectors][kSpan], then the weights
     float* out = scores + kVectors * kSpan;     // [kVectors][dim]

@@ -712,6 +712,7 @@ struct Sixteens {
 };
 
 void attention(const AttentionUnit& unit, float* scratch) {
+    if (kept_as_floats(unit.format)) return attend_floats(unit, scratch);
     const int dim = unit.head_dim, pairs = dim / 2, vectors = unit.vectors;
     float* scores = scratch;                                                  // [kVectors][kSpan]
     float* out = scores + kVectors * kSpan;                                   // [kVectors][dim]

@@ -261,6 +261,7 @@ void attend_one(const AttentionUnit& unit, int v, float* query, uint16_t* room) 
 }
 
 void attention(const AttentionUnit& unit, float* scratch) {
+    if (kept_as_floats(unit.format)) return attend_floats(unit, scratch);
     uint16_t* const room = reinterpret_cast<uint16_t*>(scratch + unit.head_dim);
     for (int v = 0; v < unit.vectors; ++v) attend_one(unit, v, scratch, room);
 }

@@ -42,6 +42,30 @@ namespace {
 size_t key_at(size_t offset, size_t d) { return d / 2 * 2 * kPart + offset * 2 + d % 2; }
 size_t value_at(size_t offset, size_t d, size_t dim) { return offset / 2 * 2 * dim + d * 2 + offset % 2; }
 
+// The same where elements are floats.
+size_t float_key_at(size_t offset, size_t d) { return d * kPart + offset; }
+size_t float_value_at(size_t offset, size_t d, size_t dim) { return offset * dim + d; }
+
+void put(KVFormat format, uint8_t* part, size_t at, float value) {
+    if (format == KVFormat::F32) {
+        std::memcpy(part + at * 4, &value, 4);
+        return;
+    }
+    const uint16_t half = to_f16(value);
+    std::memcpy(part + at * 2, &half, 2);
+}
+
+float get(KVFormat format, const uint8_t* part, size_t at) {
+    if (format == KVFormat::F32) {
+        float value;
+        std::memcpy(&value, part + at * 4, 4);
+        return value;
+    }
+    uint16_t half;
+    std::memcpy(&half, part + at * 2, 2);
+    return from_f16(half);
+}
+
 }  // namespace
 
 void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* key, const float* value, uint16_t* scratch) {
@@ -49,6 +73,11 @@ void KVStore::write(const Kernels& kernels, int slot, int64_t at, const float* k
     uint8_t* k = keys(slot) + block * block_stride() + part * key_part_bytes(format, head_dim);
     uint8_t* v = values(slot) + block * block_stride() + part * value_part_bytes(format, head_dim);
     for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim, k += key_bytes(), v += value_bytes()) {
+        if (kept_as_floats(format)) {
+            for (size_t d = 0; d < dim; ++d) put(format, k, float_key_at(offset, d), key[d]);
+            for (size_t d = 0; d < dim; ++d) put(format, v, float_value_at(offset, d, dim), value[d]);
+            continue;
+        }
         if (format == KVFormat::Bf16) {
             uint16_t *const wide_k = reinterpret_cast<uint16_t*>(k), *const wide_v = reinterpret_cast<uint16_t*>(v);
             kernels.to_bf16(key, head_dim, scratch);
@@ -75,6 +104,11 @@ void KVStore::read(int slot, int64_t at, float* key, float* value) const {
     const uint8_t* v = values(slot) + block * block_stride() + part * value_part_bytes(format, head_dim);
     for (int head = 0; head < kv_heads; ++head, key += head_dim, value += head_dim, k += key_bytes(), v += value_bytes())
         for (size_t d = 0; d < dim; ++d) {
+            if (kept_as_floats(format)) {
+                key[d] = get(format, k, float_key_at(offset, d));
+                value[d] = get(format, v, float_value_at(offset, d, dim));
+                continue;
+            }
             if (format == KVFormat::Bf16) {
                 key[d] = from_bf16(reinterpret_cast<const uint16_t*>(k)[key_at(offset, d)]);
                 value[d] = from_bf16(reinterpret_cast<const uint16_t*>(v)[value_at(offset, d, dim)]);

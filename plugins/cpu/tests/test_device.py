@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from octavo_cpu.binding import load
 from octavo_cpu.device import CpuDevice
 from octavo_cpu.executable import NativeExecutable
 from octavo_cpu.kv_store import NativeKVStore
-from octavo_cpu.lower import lower
+from octavo_cpu.lower import INT8, lower
 from octavo_cpu.threads import Threads
 
 BLOCK = 16
@@ -135,6 +137,39 @@ def test_quantized_models_are_as_near_the_oracle_as_int8_activations_allow(quant
     assert relative_error(Native(quantized, kernels).logits(tokens), exact(quantized, tokens)) < 0.04
 
 
+def thresholds(graph: Graph) -> dict[str, set[float]]:
+    """The thresholds of all values that are fed as int8: what the output matrix reads, what attention makes, others."""
+    steps, found = lower(graph, refinement.refine_above()).steps, {"output": set(), "attention": set(), "others": set()}
+    made_by = {buffer: step.op for step in steps for buffer in step.outputs if step.op == "attention"}
+    for at, step in enumerate(steps):
+        if step.feed != INT8:
+            continue
+        reader = next(later for later in steps[at + 1 :] if later.matrices)
+        evened_out = step.op == "attention" or (step.op == "quantise" and step.inputs[0] in made_by)
+        found["output" if reader.logits else "attention" if evened_out else "others"].add(step.refine)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("setting", "output", "attention", "others"),
+    [
+        ("none", np.inf, np.inf, np.inf),
+        ("inf", refinement.OUTPUT_ABOVE, np.inf, np.inf),
+        ("1.5", 0.0, np.inf, 1.5),
+        ("0", 0.0, 0.0, 0.0),
+    ],
+)
+def test_each_setting_refines_what_it_says(
+    quantized: Model, monkeypatch: pytest.MonkeyPatch, setting: str, output: float, attention: float, others: float
+) -> None:
+    """The threshold of every value that is fed as int8, by what reads it or makes it."""
+    monkeypatch.setenv(refinement.VARIABLE, setting)
+    found = thresholds(fuse(quantized.graph))
+    assert found["others"] == {others}
+    assert found["attention"] == {attention}
+    assert found["output"] <= {output}, "some output matrices are not quantized"
+
+
 def test_refined_activations_come_nearer_the_oracle_the_more_are_refined(
     quantized: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +192,7 @@ def test_a_refinement_that_is_no_number_is_refused_by_name(monkeypatch: pytest.M
         refinement.refine_above()
 
 
-@pytest.mark.parametrize("cache", ["bf16", "int8"])
+@pytest.mark.parametrize("cache", ["bf16", "int8", "f32", "f16"])
 def test_a_long_context_gives_the_same_bits_however_it_is_cut_and_shared_out(model: Model, cache: str) -> None:
     """Beyond 1,024 positions a row's attention is cut into chunks, which several threads take where queries are few."""
     tokens = random_tokens(2100, seed=4)
@@ -233,6 +268,63 @@ def test_the_best_token_comes_without_logits(quantized: Model) -> None:
     assert output.logits is None and output.samples is not None
     assert output.samples.tokens.tolist() == expected.tolist()
     assert not output.samples.failed.any()
+
+
+def kept(data: npt.NDArray[np.float32], kind: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Keys and values as a cache keeps them, and how far from that each may be."""
+    if kind in ("f32", "f16"):
+        return data.astype(np.float32 if kind == "f32" else np.float16).astype(np.float32), np.zeros_like(data)
+    if kind == "bf16":
+        rounded = (data.view(np.uint32) + 0x7FFF + (data.view(np.uint32) >> 16 & 1) >> 16 << 16).view(np.float32)
+        return rounded, np.zeros_like(data)
+    largest = [
+        np.repeat(np.abs(half).reshape(*half.shape[:-1], -1, group).max(-1), group, -1)
+        for half, group in zip(data, (8, 16), strict=True)
+    ]
+    # Half a code, whose scale is rounded up to a bf16 number, and what the product is rounded to.
+    return data, np.stack(largest) * np.float32(0.5 / 127 * 1.01) + np.abs(data) * np.float32(2.0**-8)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "int8", "f32", "f16"])
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 128, 144, 192, 256, 320, 512])
+def test_blocks_read_back_what_their_format_keeps(kind: str, head_dim: int) -> None:
+    """Every layer slot, position, head and dimension; each group of int8 has a size of its own."""
+    store = NativeKVStore(load(), KVLayout(32, 2, 3, head_dim, kind), 4)
+    rng = np.random.default_rng(head_dim)
+    data = rng.standard_normal((2, 2, 32, 3, head_dim)).astype(np.float32)
+    data *= np.repeat(np.exp2(rng.integers(-6, 7, (*data.shape[:-1], head_dim // 8))), 8, -1).astype(np.float32)
+    store.write_block(2, data)
+    wanted, slack = kept(data, kind)
+    found = store.read_block(2)
+    assert (np.abs(found - wanted) <= slack).all()
+    assert kind != "int8" or not np.array_equal(found, data)
+    assert not store.read_block(1).any() and not store.read_block(3).any()
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Sequence[int], npt.NDArray[Any]]:
+    """Heads of 256, a window of 1,100: one query sees two or three chunks of 1,024. The model, a prompt, its logits."""
+    fields = {
+        "head_dim": 256, "query_pre_attn_scalar": 256, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "num_hidden_layers": 2, "sliding_window": 1100, "max_position_embeddings": 4096,
+        "layer_types": ["sliding_attention", "full_attention"],
+    }  # fmt: skip
+    model = load_model(tiny_checkpoint("gemma3", tmp_path_factory.mktemp("wide"), **fields))
+    tokens = random_tokens(2080, seed=9)
+    return model, tokens, exact(model, tokens)
+
+
+@pytest.mark.parametrize("cache", ["bf16", "int8", "f32", "f16"])
+def test_wide_heads_and_a_window_beyond_a_chunk(
+    wide: tuple[Model, Sequence[int], npt.NDArray[Any]], cache: str
+) -> None:
+    model, tokens, wanted = wide
+    native = Native(model, cache=cache)
+    whole = native.logits(tokens)
+    assert relative_error(whole, wanted) < {"bf16": 0.01, "int8": 0.015, "f32": 1e-5, "f16": 1e-3}[cache]
+    cut = (1020, 3, 1, 1, 1, 1020, 1, 2, 1, 20, 1)
+    assert np.array_equal(native.logits(tokens, cut), whole)
 
 
 def test_copies_come_before_the_step_and_blocks_read_back_what_was_written() -> None:
@@ -331,3 +423,28 @@ def test_a_linear_never_writes_where_a_repeated_step_before_it_may_still_read() 
         if feeder.feed and linear.op == "linear" and not linear.logits:
             read = {b for b in feeder.inputs if b >= 0}
             assert not read & set(linear.outputs), f"{feeder.op} reads what {linear.matrices} writes"
+
+
+@pytest.mark.parametrize("kernels", ["", "generic"])
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32},
+        {"rope_type": "default", "partial_rotary_factor": 0.5},
+        {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.75},
+        {
+            "rope_type": "longrope", "original_max_position_embeddings": 32, "factor": 4.0,
+            "short_factor": [1.0] * 8, "long_factor": [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 5.0, 8.0],
+        },
+    ],
+    ids=lambda rope: str(rope["rope_type"]),
+)  # fmt: skip
+def test_scaled_and_partial_ropes_turn_as_the_oracle_does(rope: dict[str, Any], kernels: str, tmp_path: Path) -> None:
+    folder = tiny_checkpoint("llama", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": {"rope_theta": 1e4, **rope}}))
+    tokens, model = random_tokens(100, seed=1), load_model(folder, max_length=600)
+    wanted = exact(model, tokens)
+    assert relative_error(Native(model, kernels).logits(tokens), wanted) < 0.01
+    plain = load_model(tiny_checkpoint("llama", tmp_path / "plain"))
+    assert relative_error(exact(plain, tokens), wanted) > 0.05, "the rope must matter"

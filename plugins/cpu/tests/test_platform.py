@@ -109,7 +109,7 @@ def test_a_step_is_as_long_as_one_native_piece_unless_there_are_many_rows_or_it_
     ("request_", "knob"),
     [
         (PlanRequest(MODEL, Settings(dtype="bf16")), "--dtype"),
-        (PlanRequest(MODEL, Settings(kv_cache_dtype="f16")), "--kv-cache-dtype"),
+        (PlanRequest(MODEL, Settings(kv_cache_dtype="fp8")), "--kv-cache-dtype"),
         (PlanRequest(MODEL, Settings(block_size=48)), "--block-size"),
         (PlanRequest(MODEL, Settings(), ranks=2), "--tensor-parallel-size"),
         (PlanRequest(replace(MODEL, ops=frozenset({"moe"})), Settings()), ""),

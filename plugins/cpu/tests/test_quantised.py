@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models.quantised import KINDS, quantised_folder
+from models.quantised import KINDS, dense_folder, of, quantised_folder
 from models.tiny import EOS, VOCAB, random_tokens
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
@@ -32,6 +32,11 @@ def generate(folder: Path, platform: str) -> list[RequestOutput]:
     return outputs
 
 
+def add_tokenizer(folder: Path) -> None:
+    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCAB)}, unk_token="t0"))
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token=f"t{EOS}").save_pretrained(folder)
+
+
 def margins(output: RequestOutput) -> list[float]:
     """By how much the best token leads at every place."""
     found = []
@@ -45,8 +50,7 @@ def margins(output: RequestOutput) -> list[float]:
 def test_greedy_tokens_are_those_of_the_reference(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder, _ = quantised_folder(KINDS[kind], tmp_path)
-    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCAB)}, unk_token="t0"))
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token=f"t{EOS}").save_pretrained(folder)
+    add_tokenizer(folder)
     expected, first, mapped = (generate(folder, platform) for platform in ("reference", "cpu", "cpu"))
     compared = 0
     for wanted, found, again in zip(expected, first, mapped, strict=True):
@@ -57,3 +61,23 @@ def test_greedy_tokens_are_those_of_the_reference(kind: str, tmp_path: Path, mon
         compared += clear
     assert compared >= 2 * len(PROMPTS)
     assert len(list((tmp_path / "cache").rglob("*.artifact"))) == 1
+
+
+@pytest.mark.parametrize("platform", ["reference", "cpu"])
+def test_fused_linears_of_mixed_formats_mean_what_each_means(
+    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """q, k and v, and gate and up, become one op each, whose matrices differ in format and group size."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kind = KINDS["gptq-32-zeros"]
+    others = {"k_proj": of("gptq-32-zeros", group=128), "v_proj": None, "up_proj": of("gptq-32-zeros", group=64)}
+    folder, dense = quantised_folder(kind, tmp_path, others=others)
+    plain = dense_folder(folder, dense, tmp_path / "plain")
+    for path in (folder, plain):
+        add_tokenizer(path)
+    compared = 0
+    for wanted, found in zip(generate(plain, "reference"), generate(folder, platform), strict=True):
+        clear = int(np.argmax([*(margin < TIE for margin in margins(wanted)), True]))
+        assert found.outputs[0].token_ids[:clear] == wanted.outputs[0].token_ids[:clear]
+        compared += clear
+    assert compared >= 2 * len(PROMPTS)

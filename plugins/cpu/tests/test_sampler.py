@@ -109,3 +109,32 @@ def test_it_outlives_its_device_and_not_its_process() -> None:
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+
+
+@pytest.mark.parametrize("equal", [1, 3])
+@pytest.mark.parametrize("top_p", [0.2, 0.5, 0.8])
+def test_the_nucleus_ends_within_a_bucket_of_weights_as_on_the_host(top_p: float, equal: int) -> None:
+    """Weights closer than a bucket is wide (2**-6 of themselves), each ``equal`` times and in no order: which of them
+    are the heavier ones decides where the nucleus ends, and those that equal its last one stay with it.
+    """
+    logits = np.full((1, 600), -30.0, np.float32)
+    close = np.repeat(np.linspace(-0.01, 0.0, 48, dtype=np.float32), equal)
+    logits[0, np.random.default_rng(2).permutation(600)[: len(close)]] = np.random.default_rng(3).permutation(close)
+    batch = make_batch([Draw(top_p=top_p, seed=seed) for seed in range(400)])
+    expected = HostSampler().sample(logits.copy(), batch)
+    assert len(set(expected.tokens.tolist())) < len(close), "the nucleus leaves some of them out"
+    same(device().sampler().sample(logits, batch), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_smallest_of_equal_logits_wins_on_every_worker(threads: int) -> None:
+    """Greedy draws, with and without something that makes them special, spread over the threads."""
+    logits = np.zeros((8, 2000), np.float32)
+    for row in range(8):
+        logits[row, [1999, 40 + row, 700, 1500 - row]] = 5.0
+    draws = [Draw(row=row, temperature=0.0, logprobs=3, bias={3: float(n)}) for n in (0, 1) for row in range(8)]
+    for _ in range(20):
+        found = device(threads).sampler().sample(logits, make_batch(draws))
+        assert found.tokens.tolist() == [40 + row for row in range(8)] * 2
+        assert found.top_ids is not None
+        assert found.top_ids.tolist() == [[40 + row, 700, 1500 - row] for row in range(8)] * 2

@@ -14,8 +14,9 @@ import numpy as np
 from octavo.graph import Graph
 from octavo.kv.prefix import PrefixIndex
 from octavo.platform import Device, Executable, KVLayout, KVStore, Platform, Rank, StepInput, StepOutput
-from octavo.runner import Batch, StepPlan
+from octavo.runner import Batch
 from octavo.scheduler import Scheduler
+from octavo.step_plan import StepPlan
 from octavo_conformance.mutants import mutant
 from octavo_conformance.mutants.wrapped import Wrapped
 

@@ -17,9 +17,10 @@ from octavo.graph import Graph, from_json
 from octavo.kv import KVGroup, KVManager
 from octavo.platform import ArtifactStore, Plan, Platform, Rank, Unsupported
 from octavo.platform.negotiate import check_plan
-from octavo.runner import Batch, Pending, Runner, StepPlan, TokenLogprobs, kv_layout, load_runner
+from octavo.runner import Batch, Pending, Runner, kv_layout, load_runner
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Scheduler, SchedulerConfig, TokenEvent
+from octavo.step_plan import StepPlan, TokenLogprobs
 from octavo_conformance.worker import values
 from octavo_conformance.worker.candidate import Raised, candidate
 from octavo_conformance.worker.play import poison

@@ -79,6 +79,18 @@ class RunningOptions:
     chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = (
         None
     )
+    generation_config: Annotated[
+        str,
+        typer.Option(
+            help="auto: what requests leave out comes from the checkpoint's generation_config.json; none, or vllm: not."
+        ),
+    ] = "auto"
+    special_tokens_in_messages: Annotated[
+        bool,
+        typer.Option(
+            "--special-tokens-in-messages", help="Let messages write special tokens, such as the end of a turn."
+        ),
+    ] = False
     step_timeout: Annotated[
         float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
     ] = 300.0
@@ -137,6 +149,8 @@ def engine_config(model: str, shape: ShapeOptions, running: RunningOptions | Non
         task=_task(running.task),
         served_model_names=tuple(running.served_model_name or ()),
         chat_template=_read_template(running.chat_template),
+        generation_config=running.generation_config,
+        special_tokens_in_messages=running.special_tokens_in_messages,
         step_timeout=running.step_timeout,
     )
 

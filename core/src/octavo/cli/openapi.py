@@ -9,6 +9,6 @@ import typer
 
 def openapi() -> None:
     """Print the OpenAPI document of the server."""
-    from octavo.server.openapi import document
+    from octavo.server.apis import openapi_document
 
-    typer.echo(json.dumps(document(), indent=2))
+    typer.echo(json.dumps(openapi_document(), indent=2))

@@ -74,10 +74,9 @@ def serve(
     # The engine and the server are imported here, so that --help does not wait for them.
     from octavo.engine import AsyncLLM, start
     from octavo.engine.progress import startup_progress
-    from octavo.server.database import Database
     from octavo.server.loop import exposed, listen
     from octavo.server.loop import serve as serve_llm
-    from octavo.server.tables import METADATA
+    from octavo.server.transport.database import METADATA, Database
     from octavo.text.template_worker import template_worker
 
     kept = database or Database.file(data_folder() / "server.db")
@@ -103,6 +102,8 @@ def serve(
     typer.echo(describe(started.platform, plan.max_model_len, plan.max_num_seqs, started.kv_blocks, plan.block_size))
     for decision in plan.decisions:
         typer.echo(f"  {decision}")
+    if started.generation.told:
+        typer.echo(f"  {started.generation.told}")
     settings = replace(
         settings,
         plugged=started.plugged,
@@ -116,7 +117,7 @@ def serve(
 
 def _files_beside(database: str) -> Path | None:
     """The folder of files that goes with a database, where none is named: files belong to their rows."""
-    from octavo.server.database import IN_MEMORY
+    from octavo.server.transport.database import IN_MEMORY
 
     if database == IN_MEMORY:
         return None

@@ -10,8 +10,8 @@ import typer
 from octavo.config import EngineConfig
 
 if TYPE_CHECKING:
-    from octavo.server.limits import Limits
-    from octavo.server.settings import ServerSettings
+    from octavo.server.transport.limits import Limits
+    from octavo.server.transport.settings import ServerSettings
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class ServerOptions:
 
     def limits(self) -> Limits:
         """Raises ConfigError for a limit that is not known, or cannot be."""
-        from octavo.server.limits import Limits  # here, so that --help does not wait for the server
+        from octavo.server.transport.limits import Limits  # here, so that --help does not wait for the server
 
         return Limits.parse(self.limit or ())
 
     def settings(self, limits: Limits, **more: Any) -> ServerSettings:
         """Settings with ``more`` beside the flags. Raises ConfigError, also for a parser that nobody has."""
-        from octavo.server.parsers import check_names
-        from octavo.server.settings import ServerSettings
+        from octavo.server.generation.parsers import check_names
+        from octavo.server.transport.settings import ServerSettings
 
         check_names(self.tool_parser, self.reasoning_parser)
         return ServerSettings(

@@ -6,14 +6,12 @@ import shlex
 from pathlib import Path
 
 from octavo import env
-from octavo.config import DTYPES, EngineConfig, flag
+from octavo.config import EngineConfig, flag, typed
 from octavo.errors import ArtifactMissing
 from octavo.platform import ArtifactPolicy, ArtifactStore, Platform
 
 LIMIT = 64 << 30
 """Bytes that the user's own cache may hold: a few large models. A folder that somebody names has no limit."""
-
-_TYPED = {name: typed for typed, name in [*DTYPES.items()][::-1] if name is not None}  # f32: float32
 
 
 def user_store(folder: Path | None = None, policy: ArtifactPolicy = ArtifactPolicy.USE) -> ArtifactStore:
@@ -48,7 +46,7 @@ def all_missing(
     words += ["--target", error.device] if error.device in targets[1:] else []
     for setting, value in vars(config.settings).items():
         if value is not None and setting != "memory_utilization":  # which changes no program
-            words += [flag(setting), _TYPED.get(value, str(value))]
+            words += [flag(setting), typed(setting, value)]
     words += ["--out" if targets else "--artifacts", str(folder)]
     return ArtifactMissing(
         f"{error}; make what is missing: {shlex.join(words)} (or serve without --require-artifacts)",

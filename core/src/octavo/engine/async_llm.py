@@ -15,7 +15,7 @@ from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InPr
 from octavo.engine.core import NO_TEXT, NO_VECTORS
 from octavo.engine.forms import Forms, NoForms
 from octavo.engine.inbox import Inbox
-from octavo.engine.outputs import RequestDelta, RequestState
+from octavo.engine.outputs import RequestDelta, RequestState, error_of
 from octavo.engine.pooled import NOTHING_SAMPLED, TASKS, check_params, finished, folded
 from octavo.engine.prompts import Prompt, prompt_ids
 from octavo.engine.startup import Started, start
@@ -23,9 +23,9 @@ from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.models import Pooling
 from octavo.platform import Progress
 from octavo.pooling import PoolingParams, Vector
-from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
+from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
 
 _News: TypeAlias = tuple[TokenEvent, float | None] | Exception
@@ -85,7 +85,7 @@ class AsyncLLM:
             started.tokenizer,
             model_names=started.model_names,
             max_model_len=started.plan.max_model_len,
-            default_params=started.model.checkpoint.generation_config,
+            default_params=started.generation.fields,
             forms=started.forms,
             pooling=started.model.pooling,
             vocab_size=started.model.config.vocab_size,
@@ -102,8 +102,9 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestDelta, None]:
         """Stream a request's deltas until every choice has a finish_reason.
 
-        Raises RequestError before the first item if the request cannot be served, RequestFailed if an exception in
-        the engine ended a choice, EngineDead if the engine stopped. Leaving the stream early aborts the request and
+        Raises RequestError before the first item if the request cannot be served, and at any time if what it asks lets
+        no token come next; RequestFailed if an exception in the engine ended a choice, EngineDead if the engine
+        stopped. Leaving the stream early aborts the request and
         frees its blocks.
         """
         if "generate" not in self.tasks:
@@ -128,8 +129,9 @@ class AsyncLLM:
                 finished = delta.finished
                 if state.stopped_by_text(delta, event):
                     self._client.abort(request.id, None if finished else event.index)
-                if event.error is not None:
-                    raise RequestFailed(event.error)
+                error = error_of(event)
+                if error is not None:
+                    raise error
                 yield delta
         finally:
             del self._streams[request.id]
@@ -161,7 +163,7 @@ class AsyncLLM:
         vectors: list[Vector] = []
         try:
             for number, prompt in enumerate(prompts):
-                ids = folded(prompt, token_types[number] if token_types else None, self._vocab_size)
+                ids = folded(prompt, token_types[number] if token_types else None, self._vocab_size, self._pooling)
                 request = EngineRequest(f"{name}-{number}", ids, NOTHING_SAMPLED, priority, cache_salt)
                 running[request.id] = self._open(request)
             for one, events in [*running.items()]:

@@ -18,9 +18,9 @@ from typing import Protocol, TypeAlias
 from octavo.engine.core import EngineCore
 from octavo.engine.watchdog import Watchdog
 from octavo.errors import EngineDead, EngineError, OctavoError, RequestError, RequestFailed
-from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
+from octavo.step_plan import TokenConstraint
 
 _logger = logging.getLogger(__name__)
 

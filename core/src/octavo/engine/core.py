@@ -11,9 +11,10 @@ import numpy as np
 from octavo.errors import EngineDead, RequestError
 from octavo.platform import Device, KVStore
 from octavo.platform.step import Floats
-from octavo.runner import Runner, StepPlan, StepResult, TokenConstraint
+from octavo.runner import Runner
 from octavo.sampling import SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerMetrics, TokenEvent
+from octavo.step_plan import StepPlan, StepResult, TokenConstraint
 
 _logger = logging.getLogger(__name__)
 
@@ -188,6 +189,7 @@ class EngineCore:
             result.logprobs += own.logprobs
             result.prompt_logprobs += own.prompt_logprobs
             result.failed.update(own.failed)
+            result.refused.update(own.refused)
             vectors += own.pooled or []
         if self._pools:
             result.pooled = vectors

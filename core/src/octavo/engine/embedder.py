@@ -43,7 +43,7 @@ class Embedder:
         limit = truncation(limit, self._context)
         batch = as_batch(prompts)
         ids = [limited(prompt, self._tokenizer, limit) for prompt in batch]
-        vectors = self._run([folded(one, None, self._vocab_size) for one in ids], params, show=show)
+        vectors = self._run(ids, [None] * len(ids), params, show=show)
         return [
             EmbeddingOutput(str(next(self._numbers)), prompt_text(prompt), list(tokens), vector)
             for prompt, tokens, vector in zip(batch, ids, vectors, strict=True)
@@ -66,14 +66,22 @@ class Embedder:
             ]
         limit = truncation(limit, self._context)
         encoded = [self._tokenizer.encode_pair(a, b, limit=limit) for a, b in pairs]
-        vectors = self._run([folded(ids, types, self._vocab_size) for ids, types in encoded], params, show=show)
+        vectors = self._run([ids for ids, _ in encoded], [types for _, types in encoded], params, show=show)
         return [ScoreOutput(float(v[0]), len(ids)) for v, (ids, _) in zip(vectors, encoded, strict=True)]
 
-    def _run(self, prompts: Sequence[tuple[int, ...]], params: PoolingParams | None, *, show: bool) -> list[Vector]:
-        """The finished vectors, in order."""
+    def _run(
+        self,
+        tokens: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int] | None],
+        params: PoolingParams | None,
+        *,
+        show: bool,
+    ) -> list[Vector]:
+        """The finished vectors, in order. ``types`` are the kinds of each prompt's ``tokens``."""
         params = params or PoolingParams()
         if self._pooling is None:
             raise RequestError(NO_VECTORS)
+        prompts = [folded(*one, self._vocab_size, self._pooling) for one in zip(tokens, types, strict=True)]
         check_params(params, self._pooling)
         names = [f"pooled-{next(self._numbers)}" for _ in prompts]
         vectors: dict[str, Vector] = {}

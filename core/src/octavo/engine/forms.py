@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from octavo.errors import RequestError
-from octavo.runner import TokenConstraint
 from octavo.sampling import SamplingParams
+from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
-from octavo.text.bad_words import tokenise_bad_words
+from octavo.text.bad_words import BadWords
 from octavo.text.grammar import Grammars
 
 
@@ -19,24 +19,26 @@ class Forms:
     def __init__(
         self, tokenizer: Tokenizer, vocab_size: int, eos_ids: frozenset[int], *, seconds: float, memory_bytes: int
     ) -> None:
-        self._tokenizer = tokenizer
+        self._bad_words = BadWords(tokenizer, vocab_size)
         self._grammars = Grammars(tokenizer, vocab_size, eos_ids, seconds=seconds, memory_bytes=memory_bytes)
 
     def ready(self, params: SamplingParams) -> bool:
         """Whether `prepare` has nothing to compile, which takes milliseconds to seconds."""
-        return params.structured is None or self._grammars.known(params.structured)
+        known = params.structured is None or self._grammars.known(params.structured)
+        return known and self._bad_words.ready(params)
 
     def load(self) -> None:
         """What need be done once, and keeps the interpreter: see `Grammars.load`."""
         self._grammars.load()
 
     def prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
-        """The parameters with token ids for ``bad_words``, and what ``structured`` was compiled to.
+        """The parameters with nothing but token ids in ``bad_words``, and what holds the output to ``structured`` and
+        free of the words that were strings.
 
         Raises RequestError for what cannot be honoured.
         """
         constraint = None if params.structured is None else self._grammars.start(params.structured)
-        return tokenise_bad_words(params, self._tokenizer), constraint
+        return self._bad_words.prepare(params, constraint)
 
     def close(self) -> None:
         """End the process that forms are compiled in."""

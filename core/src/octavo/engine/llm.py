@@ -22,9 +22,9 @@ from octavo.engine.startup import start
 from octavo.engine.waves import Waves
 from octavo.errors import RequestError
 from octavo.pooling import PoolingParams
-from octavo.runner import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler import SchedulerMetrics
+from octavo.step_plan import TokenLogprobs
 from octavo.text import Tokenizer
 
 _UNDER_WAY = 2
@@ -82,6 +82,8 @@ class LLM:
 
     ``model`` is a folder, a .gguf file or a hub id. What is left None is decided by the platform and the model.
     ``task`` makes an embedding model of one that generates ("embed"); encoders need not be told.
+    ``generation_config`` "none" keeps the checkpoint's own sampling from calls that give no parameters.
+    ``special_tokens_in_messages`` lets what `chat` is given write the model's special tokens.
     ``itl_target_ms`` keeps the prompt chunks of a step so short that no request waits longer for its next token.
     ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
     sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
@@ -108,6 +110,8 @@ class LLM:
         require_artifacts: bool = False,
         itl_target_ms: float | None = None,
         task: Task | None = None,
+        generation_config: str = "auto",
+        special_tokens_in_messages: bool = False,
         seed: int = 0,
         **unbuilt: Any,
     ) -> None:
@@ -134,6 +138,8 @@ class LLM:
             require_artifacts=require_artifacts,
             itl_target_ms=itl_target_ms,
             task=task,
+            generation_config=generation_config,
+            special_tokens_in_messages=special_tokens_in_messages,
             seed=seed,
         )
         with startup_progress() as progress:
@@ -142,6 +148,7 @@ class LLM:
         self._core: EngineCore = started.core
         self._tokenizer = started.tokenizer
         self._numbers = itertools.count()
+        self._generation = started.generation
         self._forms = started.forms
         self._waves = Waves(self._core, _UNDER_WAY * self.plan.max_num_seqs, self._forms)
         self._embedder = Embedder(
@@ -156,6 +163,12 @@ class LLM:
         """The model's tokenizer."""
         return self._tokenizer
 
+    def get_default_sampling_params(self) -> SamplingParams:
+        """The parameters of a call that gives none: those of the checkpoint's generation_config.json, as far as it has
+        any and ``generation_config`` is "auto".
+        """
+        return self._generation.params()
+
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
@@ -166,14 +179,17 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete the prompts and return their outputs in order.
 
-        A list of integers is one prompt, given as its token ids. ``sampling_params`` is one for all or one for each.
+        A list of integers is one prompt, given as its token ids. ``sampling_params`` is one for all or one for each;
+        without any it is `get_default_sampling_params`.
         ``use_tqdm`` shows progress on a terminal. The engine is given no more than keeps it busy; the list is held in
         memory, and so is every output: see `generate_iter` for more than fits there. Raises RequestError, before
         anything runs, if one of them cannot be served, and RequestFailed as soon as the engine failed at one; no other
         goes on then.
         """
         batch = as_batch(prompts)
-        params = _per_prompt(sampling_params, len(batch))
+        params = _per_prompt(
+            self.get_default_sampling_params() if sampling_params is None else sampling_params, len(batch)
+        )
         tokens = [prompt_ids(prompt, self._tokenizer) for prompt in batch]
         # Many prompts share their parameters, and preparing a form takes its time.
         prepared = {key: self._forms.prepare(own)[0] for key, own in {id(own): own for own in params}.items()}
@@ -205,10 +221,11 @@ class LLM:
         """
         if isinstance(prompts, str | bytes | Mapping):
             raise RequestError(f"generate_iter takes an iterable of prompts, not {prompts!r:.40}", param="prompt")
-        return self._generate_iter(prompts, sampling_params, use_tqdm)
+        params = self.get_default_sampling_params() if sampling_params is None else sampling_params
+        return self._generate_iter(prompts, params, use_tqdm)
 
     def _generate_iter(
-        self, prompts: Iterable[Prompt], params: SamplingParams | Iterable[SamplingParams] | None, show: bool
+        self, prompts: Iterable[Prompt], params: SamplingParams | Iterable[SamplingParams], show: bool
     ) -> Iterator[RequestOutput]:
         made = (
             self._building(prompt, prompt_ids(prompt, self._tokenizer), own) for prompt, own in _paired(prompts, params)
@@ -342,9 +359,7 @@ def _conversations(messages: Any) -> list[Sequence[Mapping[str, Any]]]:
     return many
 
 
-def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-    if params is None:
-        params = SamplingParams()
+def _per_prompt(params: SamplingParams | Sequence[SamplingParams], count: int) -> list[SamplingParams]:
     if isinstance(params, SamplingParams):
         return [params] * count
     if isinstance(params, str | Mapping) or not all(isinstance(one, SamplingParams) for one in params):
@@ -355,12 +370,11 @@ def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count:
 
 
 def _paired(
-    prompts: Iterable[Prompt], params: SamplingParams | Iterable[SamplingParams] | None
+    prompts: Iterable[Prompt], params: SamplingParams | Iterable[SamplingParams]
 ) -> Iterator[tuple[Prompt, SamplingParams]]:
     """Each prompt with its parameters. Raises RequestError where one of the two iterables ends before the other."""
-    if params is None or isinstance(params, SamplingParams):
-        every = params or SamplingParams()
-        yield from ((prompt, every) for prompt in prompts)
+    if isinstance(params, SamplingParams):
+        yield from ((prompt, params) for prompt in prompts)
         return
     missing = object()
     for number, (prompt, own) in enumerate(itertools.zip_longest(prompts, params, fillvalue=missing)):

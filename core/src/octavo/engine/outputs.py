@@ -9,10 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from octavo.runner import TokenLogprobs
+from octavo.errors import RequestError, RequestFailed
 from octavo.sampling import SamplingParams
 from octavo.scheduler import TokenEvent
-from octavo.text import Detokenizer, StopStrings, Tokenizer
+from octavo.step_plan import TokenLogprobs
+from octavo.text import AnswerStops, Detokenizer, StopStrings, Tokenizer
+
+
+def error_of(event: TokenEvent) -> RequestError | RequestFailed | None:
+    """What to raise for an event that ended its choice with an error: RequestError where its request is at fault."""
+    if event.error is None:
+        return None
+    if event.refused:
+        return RequestError(event.error, param=event.param, code="invalid_value")
+    return RequestFailed(event.error)
 
 
 @dataclass(slots=True)
@@ -48,7 +58,9 @@ class RequestDelta:
 @dataclass
 class _Choice:
     detokenizer: Detokenizer | None
-    stops: StopStrings
+    stops: StopStrings | AnswerStops
+    generated: int = 0
+    """Tokens so far."""
     finished: bool = False
 
 
@@ -98,13 +110,18 @@ class RequestState:
                 skip_special_tokens=params.skip_special_tokens,
                 visible=params.visible_special_ids,
             )
-        choice = self._choices[index] = _Choice(detokenizer, self._stops.again())
+        stops: StopStrings | AnswerStops = self._stops.again()
+        if params.reasoning is not None and params.stop_strings and not params.stop_in_reasoning:
+            marks = params.reasoning
+            stops = AnswerStops(self._stops.again(), (marks.begin, marks.end), inside=marks.inside)
+        choice = self._choices[index] = _Choice(detokenizer, stops)
         return choice
 
     def _advance(self, choice: _Choice, event: TokenEvent) -> ChoiceDelta:
         text, stop, reason = "", None, event.finish_reason
+        choice.generated += len(event.token_ids)
         if choice.detokenizer is not None:
-            text, stop = choice.stops.push(choice.detokenizer.push(self._visible(event)))
+            text, stop = choice.stops.push(choice.detokenizer.push(self._visible(event)), early=self._early(choice))
             if stop is None and reason is not None:
                 text, stop = self._flush(choice, text)
         return ChoiceDelta(
@@ -120,10 +137,12 @@ class RequestState:
     def _flush(self, choice: _Choice, text: str) -> tuple[str, str | None]:
         """All that was held back, for a choice the engine has ended; it may still hold a stop string."""
         assert choice.detokenizer is not None
-        more, stop = choice.stops.push(choice.detokenizer.finish())
-        if stop is None:
-            more += choice.stops.finish()
+        more, stop = choice.stops.push(choice.detokenizer.finish(), early=self._early(choice), last=True)
         return text + more, stop
+
+    def _early(self, choice: _Choice) -> bool:
+        """Whether no stop string may end the choice yet. As in vLLM, one counts that a later token completes."""
+        return choice.generated <= self.params.min_tokens
 
     def _visible(self, event: TokenEvent) -> Sequence[int]:
         """The tokens that become text: the one that ended the choice does not, unless it was asked to."""

@@ -82,15 +82,16 @@ def finished(vector: Vector, params: PoolingParams, pooling: Pooling) -> Vector:
     return normalized(vector) if (pooling.normalize if activate is None else activate) else vector
 
 
-def folded(ids: Sequence[int], types: Sequence[int] | None, vocab_size: int) -> tuple[int, ...]:
-    """Ids that tell the kind of each token too; see `octavo.models.ModelConfig.token_types`.
+def folded(ids: Sequence[int], types: Sequence[int] | None, vocab_size: int, pooling: Pooling) -> tuple[int, ...]:
+    """Ids that tell the kind of each token too; see `octavo.models.ModelConfig.token_types`. A model that knows one
+    kind reads both texts of a pair as that, whatever its tokenizer says (RoBERTa).
 
     Raises RequestError for an id beyond the vocabulary, which would be taken for another kind.
     """
     wrong = next((token for token in ids if not 0 <= token < vocab_size), None)
     if wrong is not None:
         raise RequestError(f"the prompt has token id {wrong}; ids go from 0 to {vocab_size - 1}", param="prompt")
-    if types is None:
+    if types is None or pooling.token_types == 1:
         return tuple(ids)
     return tuple(token + kind * vocab_size for token, kind in zip(ids, types, strict=True))
 

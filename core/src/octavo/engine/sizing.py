@@ -31,9 +31,14 @@ def size_kv(
     if affordable - 1 < one:
         longest = longest_sequence(groups, plan.block_size, affordable - 1, chunk, plan.max_model_len)
         if config.settings.max_model_len is not None or longest < plan.block_size:
+            if config.num_kv_blocks is not None and config.num_kv_blocks == affordable:
+                raise ConfigError(_too_few(plan, affordable, one, longest))
             raise ConfigError(_too_little(plan, block_bytes, one, budget, longest))
         room = f"{affordable} blocks of {plan.block_size} tokens"
-        why = f"the cache has room for {room} (--memory-utilization {plan.memory_utilization:g})"
+        said = f"--memory-utilization {plan.memory_utilization:g}"
+        if config.num_kv_blocks is not None and config.num_kv_blocks == affordable:
+            said = f"num_kv_blocks {affordable}"
+        why = f"the cache has room for {room} ({said})"
         decision = Decision("max_model_len", longest, "core", why)
         plan = replace(plan, max_model_len=longest, decisions=(*plan.decisions, decision))
         one = peak_blocks(groups, plan.block_size, longest, chunk)
@@ -41,6 +46,14 @@ def size_kv(
     if whole:
         most = min(most, len(groups) * (chunk // plan.block_size + plan.max_num_seqs))
     return plan, min(affordable, 1 + most)
+
+
+def _too_few(plan: Plan, blocks: int, one: int, longest: int) -> str:
+    shorter = f"lower --max-model-len to {longest} or less, or " if longest >= plan.block_size else ""
+    return (
+        f"num_kv_blocks is {blocks}, and one sequence of {plan.max_model_len} tokens needs {one + 1} blocks of "
+        f"{plan.block_size} tokens; {shorter}raise num_kv_blocks to {one + 1}, or leave it out"
+    )
 
 
 def _too_little(plan: Plan, block_bytes: int, blocks: int, budget: int, longest: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from octavo import env
@@ -15,6 +15,7 @@ from octavo.config import EngineConfig
 from octavo.engine.artifacts import all_missing, engine_store
 from octavo.engine.core import EngineCore
 from octavo.engine.forms import Forms
+from octavo.engine.generation import GenerationDefaults, generation_defaults
 from octavo.engine.rehearsal import describe_target, rehearse
 from octavo.engine.sizing import size_kv
 from octavo.errors import ArtifactMissing, ConfigError, PlatformError, UnsupportedFeature
@@ -57,6 +58,8 @@ class Started:
     plan: Plan
     kv_blocks: int
     model_names: tuple[str, ...]
+    generation: GenerationDefaults = field(default_factory=GenerationDefaults)
+    """Defaults of requests."""
     plugged: tuple[object, ...] = ()
     """What the ``octavo_models`` hook returned."""
 
@@ -67,12 +70,19 @@ def start(config: EngineConfig, progress: Progress) -> Started:
     platform = select(registry.platforms, config.platform or env.platform())
     path = resolve(config.model)
     model, plan = plan_model(config, path, platform, registry)
-    tokenizer = load_tokenizer(path, chat_template=config.chat_template)
+    generation = generation_defaults(model.checkpoint.generation_config, path, config.generation_config)
+    if model.pooling is not None:
+        generation = GenerationDefaults()
+    elif generation.told:
+        _logger.info("%s", generation.told)
+    tokenizer = load_tokenizer(
+        path, chat_template=config.chat_template, special_tokens_in_messages=config.special_tokens_in_messages
+    )
     artifacts = engine_store(config)
     device = platform.open(Rank(threads=config.threads, artifacts=artifacts))
     try:
         started = _assemble(config, model, plan, device, tokenizer, platform, progress)
-        return replace(started, plugged=registry.families)
+        return replace(started, generation=generation, plugged=registry.families)
     except ArtifactMissing as error:
         device.close()
         raise all_missing(error, config, platform, artifacts.folder) from error
@@ -84,7 +94,8 @@ def start(config: EngineConfig, progress: Progress) -> Started:
 def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: Registry) -> tuple[Model, Plan]:
     """The model, its graph in the dtype that the platform plans, and the plan. No weight is read."""
     name = platform.info.name
-    model = load_model(path, plugins=registry.families, task=config.task)
+    length = config.settings.max_model_len
+    model = load_model(path, plugins=registry.families, task=config.task, max_length=length)
     request = PlanRequest(model_facts(model), config.settings, config.tensor_parallel_size)
     _check_length(request)
     _check_pooling(config, model)
@@ -102,7 +113,7 @@ def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: R
     if changed is not None:
         raise PlatformError(f"platform {name} broke the contract: {changed}")
     if answer.dtype != model.graph.dtype:
-        model = load_model(path, answer.dtype, registry.families, config.task)
+        model = load_model(path, answer.dtype, registry.families, config.task, length)
     for decision in answer.decisions:
         _logger.info("%s", decision)
     return model, answer
@@ -188,6 +199,7 @@ def _assemble(
         decision = describe_target(scheduler)
         _logger.info("%s", decision)
         plan = replace(plan, decisions=(*plan.decisions, decision))
+    absent = [] if model.pooling is not None else tokenizer.absent_ids(model.config.vocab_size)
     batch = Batch(
         plan.max_num_seqs,
         plan.max_model_len,
@@ -195,11 +207,14 @@ def _assemble(
         len(groups),
         vocab_size=model.config.vocab_size,
         masks=can.masks or (sampler is None and not can.sampling),
+        position_pad_id=model.config.position_pad_id,
+        absent=absent,
+        mask_all=can.sampling,
     )
     eos_ids = frozenset(tokenizer.eos_token_ids) | frozenset(model.config.eos_token_ids)
     core = EngineCore(
         scheduler,
-        Runner(executables, store, batch, sampler),
+        Runner(executables, store, batch, sampler, absent),
         device,
         store,
         vocab_size=model.config.vocab_size * model.config.token_types,

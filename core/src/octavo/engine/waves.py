@@ -13,8 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from octavo.engine.core import EngineCore
 from octavo.engine.forms import Forms, NoForms
-from octavo.engine.outputs import RequestDelta, RequestState
-from octavo.errors import RequestFailed
+from octavo.engine.outputs import RequestDelta, RequestState, error_of
+from octavo.errors import OctavoError, RequestFailed
 
 
 class Entry(Protocol):
@@ -37,7 +37,7 @@ class _Call(Generic[E]):
 
     live: dict[str, E] = field(default_factory=dict)
     """In the engine, by id."""
-    over: deque[tuple[E, str | None]] = field(default_factory=deque)
+    over: deque[tuple[E, OctavoError | None]] = field(default_factory=deque)
     """Ended since the call last looked, each with what went wrong."""
     held: deque[E] = field(default_factory=deque)
     """Admitted and not yielded yet, in order."""
@@ -61,7 +61,8 @@ class Waves:
 
         ``ahead`` bounds how many may be under way or held back for an earlier one. ``ended`` is told of each as soon
         as it ends. What ``entries`` raises, and the engine's RequestError for one of them, is raised in its turn,
-        after all before it were yielded; RequestFailed is raised at once. Leaving early aborts what runs.
+        after all before it were yielded. RequestFailed is raised at once, and so is the RequestError of one that came
+        to where no token may follow. Leaving early aborts what runs.
         """
         call: _Call[E] = _Call()
         source, fault = iter(entries), None
@@ -100,7 +101,7 @@ class Waves:
         while call.over:
             entry, why = call.over.popleft()
             if why is not None:
-                raise RequestFailed(f"request {entry.state.id}: {why}")
+                raise RequestFailed(f"request {entry.state.id}: {why}") if isinstance(why, RequestFailed) else why
             call.done.add(entry.state.id)
             ended(entry)
 
@@ -128,4 +129,4 @@ class Waves:
                 self._core.abort(event.request_id)
             if delta.finished or event.error is not None:
                 del self._calls[event.request_id], call.live[event.request_id]
-                call.over.append((entry, event.error))
+                call.over.append((entry, error_of(event)))

@@ -10,7 +10,7 @@ from octavo.errors import ConfigError
 from octavo.kv.blocks import NULL_BLOCK, BlockPool
 from octavo.kv.prefix import PrefixIndex
 from octavo.kv.sequence import KVGroup, KVSequence
-from octavo.runner.plan import BlockUpdate
+from octavo.step_plan import BlockUpdate
 
 NEVER = sys.maxsize
 

@@ -15,8 +15,10 @@ from typing import Any
 from octavo.errors import CheckpointError
 from octavo.graph.builder import Builder, Value
 from octavo.models.config import ModelConfig
+from octavo.models.config_keys import check_keys
 from octavo.models.family import Family
-from octavo.models.hf_config import Fields, activation
+from octavo.models.fields import Fields, shown
+from octavo.models.hf_config import activation, layer_count
 
 _DEFAULTS = {
     "vocab_size": 30522,
@@ -32,6 +34,12 @@ _DEFAULTS = {
     "position_embedding_type": "absolute",
 }
 _ROBERTA_DEFAULTS = {**_DEFAULTS, "vocab_size": 50265, "pad_token_id": 1}
+# What the reference does not read: how BERT was pre-trained, and a pooler that embeddings do without.
+_HARMLESS = (
+    "adapters", "directionality", "gradient_checkpointing", "layer_norm_type", "model_max_length",
+    "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+    "tie_encoder_decoder", "tie_word_embeddings", "max_seq_length",
+)  # fmt: skip
 _CLASSIFIER = "ForSequenceClassification"
 
 
@@ -107,21 +115,22 @@ def parse_roberta(config: Mapping[str, Any]) -> ModelConfig:
 def _parse(family: str, fields: Fields, config: Mapping[str, Any], head: tuple[str, str]) -> ModelConfig:
     position = fields.raw("position_embedding_type")
     if position != "absolute":
-        raise CheckpointError(f"config.json: position_embedding_type {position!r} is not supported; known: absolute")
+        raise CheckpointError(
+            f"config.json: position_embedding_type {shown(position)} is not supported; known: absolute"
+        )
     for name in ("is_decoder", "add_cross_attention"):
         if fields.flag(name):
             raise CheckpointError(f"config.json: {name} is set; only encoders of this architecture are supported")
     architecture = str(next(iter(config.get("architectures") or ()), ""))
+    fields.raw("is_causal")  # masks a decoder's text alone
     scores = architecture.endswith(_CLASSIFIER)
     if scores:
         _check_labels(fields)
-    layers, heads, hidden = (
-        fields.integer(name) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
-    )
-    if hidden % max(heads, 1):
+    layers, heads, hidden = layer_count(fields), fields.integer("num_attention_heads"), fields.integer("hidden_size")
+    if heads < 1 or hidden % heads or hidden < heads:
         raise CheckpointError(f"config.json: hidden_size {hidden} is no multiple of num_attention_heads {heads}")
-    first = 0 if family == "bert" else fields.integer("pad_token_id") + 1
-    return ModelConfig(
+    first = 0 if family == "bert" else _padding_id(fields) + 1
+    shape = ModelConfig(
         family=family,
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden,
@@ -129,24 +138,36 @@ def _parse(family: str, fields: Fields, config: Mapping[str, Any], head: tuple[s
         layers=layers,
         heads=heads,
         kv_heads=heads,
-        head_dim=hidden // max(heads, 1),
+        head_dim=hidden // heads,
         max_position=fields.integer("max_position_embeddings") - first,
         norm_eps=fields.number("layer_norm_eps"),
         activation=activation(fields),
         tied_embeddings=False,
         ropes=(),
         windows=(None,) * layers,
-        attention_scale=float(hidden // max(heads, 1)) ** -0.5,
+        attention_scale=float(hidden // heads) ** -0.5,
         qkv_bias=True,
         output_bias=True,
         mlp_bias=True,
         token_types=fields.integer("type_vocab_size"),
+        causal=False,
+        position_pad_id=first - 1 if first else None,
         extra=MappingProxyType({
             "prefix": "" if architecture.endswith("Model") else family,
             "first_position": first,
             "classifier": head if scores else None,
         }),
     )  # fmt: skip
+    check_keys(fields, _HARMLESS)
+    return shape
+
+
+def _padding_id(fields: Fields) -> int:
+    """The padding token, after whose id positions begin."""
+    token = fields.integer("pad_token_id")
+    if not 0 <= token < fields.integer("vocab_size"):
+        raise CheckpointError(f"config.json: pad_token_id is {token}, which is no id of the vocabulary")
+    return token
 
 
 def _check_labels(fields: Fields) -> None:

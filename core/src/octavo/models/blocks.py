@@ -36,9 +36,10 @@ def attend(config: ModelConfig, g: Builder, layer: int, q: Value, k: Value, v: V
         heads=config.heads,
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
-        scale=config.attention_scale,
+        scale=config.attention_scale * (config.attention_factors[layer] ** 2 if config.attention_factors else 1.0),
         window=config.windows[layer],
         softcap=config.attention_softcap,
+        causal=config.causal,
     )
     return g.linear(a, "self_attn.o_proj", config.hidden_size, axes=("embed", "heads"), bias=config.output_bias)
 

@@ -41,6 +41,12 @@ class ModelConfig:
     """One per layer: how many positions a query sees, itself included; None: all."""
     attention_scale: float
     """What q·k is multiplied by."""
+    attention_factors: tuple[float, ...] = ()
+    """One per layer: what rotated queries and keys are multiplied by, each; empty: 1. Of YaRN and LongRoPE."""
+    causal: bool = True
+    """Whether a token sees only those before it; False in embedding models that were made of a decoder."""
+    position_pad_id: int | None = None
+    """A token that positions do not count: its own is -1, the next one's as if it were not there (RoBERTa)."""
     qkv_bias: bool = False
     output_bias: bool = False
     """Whether the attention's output projection has a bias."""
@@ -56,7 +62,21 @@ class ModelConfig:
     """What one family alone needs."""
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_dim"):
+        if self.vocab_size * max(self.token_types, 1) > 2**31 - 1:
+            raise CheckpointError(
+                f"the checkpoint has {self.vocab_size} tokens of {self.token_types} types; ids have 31 bits"
+            )
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "layers",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "max_position",
+            "token_types",
+        ):
             if getattr(self, name) < 1:
                 raise CheckpointError(f"the checkpoint's {name} is {getattr(self, name)}; it must be at least 1")
         if self.heads % self.kv_heads:
@@ -67,4 +87,7 @@ class ModelConfig:
         if self.ropes and self.head_dim % 2:
             raise CheckpointError(f"the checkpoint's head_dim is {self.head_dim}; rope needs an even number")
         assert len(self.windows) == self.layers, "windows: one entry per layer"
+        if self.norm_eps < 0:
+            raise CheckpointError(f"the checkpoint's norm_eps is {self.norm_eps:g}; it must not be negative")
+        assert len(self.attention_factors) in (0, self.layers), "attention_factors: one entry per layer, or none"
         assert len(self.ropes) in (0, self.layers), "ropes: one entry per layer, or none"

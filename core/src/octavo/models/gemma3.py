@@ -13,11 +13,13 @@ from typing import Any
 
 from octavo.errors import CheckpointError
 from octavo.graph.builder import Builder, Value
-from octavo.graph.rope import RopeSpec
 from octavo.models.blocks import attend, embed, gated_mlp, output_logits, project_qkv
 from octavo.models.config import ModelConfig
+from octavo.models.config_keys import DECODERS, check_keys
 from octavo.models.family import Family
-from octavo.models.hf_config import GLOBAL, LOCAL, Fields, decoder_config, layer_types, rope_spec, windows
+from octavo.models.fields import Fields, mapping
+from octavo.models.hf_config import decoder_config, inverse_root, layer_types, text_config, windows
+from octavo.models.hf_rope import GLOBAL, LOCAL, Rotation, rotation
 
 # The multimodal checkpoints leave out of text_config whatever is at its default.
 _DEFAULTS = {
@@ -37,6 +39,16 @@ _DEFAULTS = {
     "bos_token_id": 2,
     "eos_token_id": 1,
 }
+# The reference reads attn_logit_softcapping and does not apply it: that was Gemma 2's.
+_HARMLESS = (
+    *DECODERS,
+    "attn_logit_softcapping",
+)
+# Beside the language model: how pictures become tokens.
+_OUTER_HARMLESS = (
+    *DECODERS, "boi_token_index", "eoi_token_index", "image_token_id", "image_token_index", "mm_tokens_per_image",
+    "vision_config",
+)  # fmt: skip
 _PATTERN = 6
 _OUTER = ("bos_token_id", "eos_token_id", "tie_word_embeddings")
 _THETA = {GLOBAL: ("rope_theta", 1000000.0), LOCAL: ("rope_local_base_freq", 10000.0)}
@@ -63,51 +75,53 @@ def build(config: ModelConfig, g: Builder) -> None:
 
 def parse(config: Mapping[str, Any]) -> ModelConfig:
     """Gemma3ForCausalLM, or the text part of Gemma3ForConditionalGeneration."""
-    fields = Fields(_text_config(config), _DEFAULTS)
+    fields = Fields(text_config(config, _OUTER), _DEFAULTS)
+    if fields.config is not config:
+        outer = Fields(config, {})
+        outer.read.update(("text_config", *_OUTER))
+        check_keys(outer, _OUTER_HARMLESS)
     if fields.flag("use_bidirectional_attention"):
         raise CheckpointError("config.json: use_bidirectional_attention is set, which is not supported")
     base = decoder_config("gemma3", fields, lambda fields, head_dim: _rope(fields, head_dim, GLOBAL))
     kinds = layer_types(fields, base.layers, _pattern(fields, base.layers))
     ropes = {kind: _rope(fields, base.head_dim, kind) for kind in (GLOBAL, LOCAL)}
     bias = fields.flag("attention_bias")
+    seen = windows(kinds, fields.positive_integer("sliding_window"))
+    logit_softcap = fields.positive_number("final_logit_softcapping")
+    scale = inverse_root(fields.number("query_pre_attn_scalar"), "query_pre_attn_scalar")
+    check_keys(fields, _HARMLESS)
     return replace(
         base,
-        ropes=tuple(ropes[kind] for kind in kinds),
-        windows=windows(kinds, fields.optional_integer("sliding_window")),
-        attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
+        ropes=tuple(ropes[kind].spec for kind in kinds),
+        attention_factors=tuple(ropes[kind].attention_factor for kind in kinds),
+        windows=seen,
+        attention_scale=scale,
         qkv_bias=bias,
         output_bias=bias,
-        attention_softcap=fields.optional_number("attn_logit_softcapping"),
-        logit_softcap=fields.optional_number("final_logit_softcapping"),
+        logit_softcap=logit_softcap,
     )
-
-
-def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's part of a multimodal config; its token ids may stand outside."""
-    text = config.get("text_config")
-    if text is None:
-        return config
-    if not isinstance(text, Mapping):
-        raise CheckpointError(f"config.json: text_config is {text!r}; it must be an object")
-    return {**{key: config[key] for key in _OUTER if key in config}, **text}
 
 
 def _pattern(fields: Fields, layers: int) -> list[str]:
     """Layer types of a config that predates ``layer_types``: every n-th layer is global."""
-    period = fields.optional_integer("sliding_window_pattern") or fields.optional_integer("_sliding_window_pattern")
-    return [GLOBAL if (i + 1) % (period or _PATTERN) == 0 else LOCAL for i in range(layers)]
+    older = fields.positive_integer("_sliding_window_pattern")
+    period = fields.positive_integer("sliding_window_pattern") or older or _PATTERN
+    return [GLOBAL if (i + 1) % period == 0 else LOCAL for i in range(layers)]
 
 
-def _rope(fields: Fields, head_dim: int, kind: str) -> RopeSpec:
+def _rope(fields: Fields, head_dim: int, kind: str) -> Rotation:
     """The rope of one kind of layer. ``rope_scaling``, in older configs, is that of the global layers."""
     key, default = _THETA[kind]
-    parameters = dict(fields.mapping("rope_parameters").get(kind) or {})
+    nested, scaling = fields.mapping("rope_parameters"), fields.mapping("rope_scaling")
+    parameters = dict(mapping(nested.get(kind), f"rope_parameters.{kind}"))
+    if LOCAL not in nested and GLOBAL not in nested:  # one object for all: as rope_scaling, that of the global layers
+        scaling = {**nested, **scaling}
     if kind == GLOBAL:
-        parameters.update(fields.mapping("rope_scaling"))
-    theta = parameters.get("rope_theta")
+        parameters.update(scaling)
+    theta, beside = parameters.get("rope_theta"), fields.raw(key)
     if theta is None:
-        theta = fields.raw(key)
-    return rope_spec(parameters, head_dim, default if theta is None else theta, fields)
+        theta = beside
+    return rotation(parameters, head_dim, default if theta is None else theta, fields)
 
 
 GEMMA3 = Family("gemma3", ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), parse, build)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _STRING, _ARRAY = 8, 9
 # GGUF value type -> struct character; bool is one byte.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _MAX_DIMENSIONS = 4
+# name-00001-of-00003.gguf, counted from one
+_SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,12 @@ class GGUFFile:
 
     ``metadata`` maps each key to a Python value (int, float, bool, str, or a list of one of them);
     ``tensors`` maps GGUF tensor names to their place. Raises CheckpointError for a file that is foreign,
-    truncated, big-endian, of another version, one part of several, or holds a tensor of a type that
+    truncated, big-endian, of another version, a part other than the first, or holds a tensor of a type that
     `octavo.quant` does not know.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_parts: bool = True) -> None:
+        """Open ``path`` and, where it is the first part of a split file, the parts beside it (``read_parts``)."""
         self.path = path
         try:
             size = path.stat().st_size
@@ -62,22 +66,60 @@ class GGUFFile:
         cursor = _Cursor(path, mapped)
         tensor_count, pair_count = _read_preamble(cursor)
         self.metadata: Mapping[str, Any] = _read_metadata(cursor, pair_count)
-        self._refuse_parts()
         self.tensors: Mapping[str, GGUFTensor] = self._read_tensors(cursor, tensor_count)
+        self._parts: Mapping[str, GGUFFile] = self._read_parts() if read_parts else {}
+        self.tensors = {**self.tensors, **{name: part.tensors[name] for name, part in self._parts.items()}}
 
     def tensor(self, name: str) -> WeightTensor:
         """A tensor as a view of the memory map: no byte is read before it is used."""
+        if name in self._parts:
+            return self._parts[name].tensor(name)
         entry = self.tensors[name]
         row_bytes = entry.format.row_bytes(entry.shape[-1])
         data = self._bytes[entry.begin : entry.end].reshape(*entry.shape[:-1], row_bytes)
         return WeightTensor(entry.format, entry.shape, data)
 
-    def _refuse_parts(self) -> None:
-        parts = self.metadata.get("split.count", 1)
-        if parts > 1:
+    def _read_parts(self) -> dict[str, GGUFFile]:
+        """The file of each tensor that lies in another part. Source: llama.cpp's loader and gguf-split.
+
+        The first part has all metadata; every part has its number (split.no, from 0) and their count (split.count),
+        the first the count of all tensors (split.tensors.count).
+        """
+        count, number = self.metadata.get("split.count", 1), self.metadata.get("split.no", 0)
+        if count <= 1:
+            return {}
+        if number != 0:
             raise CheckpointError(
-                f"{self.path} is one of {parts} parts of a split GGUF; join them first (llama-gguf-split --merge)"
+                f"{self.path} is part {number + 1} of {count} of a split GGUF; give the path of the first part"
             )
+        paths = split_files(self.path)
+        if len(paths) != count:
+            raise CheckpointError(
+                f"{self.path} is the first of {count} parts of a split GGUF; its name must be "
+                f"<name>-00001-of-{count:05d}.gguf for the others to be found"
+            )
+        missing = [path.name for path in paths if not path.is_file()]
+        if missing:
+            raise CheckpointError(f"{self.path} lacks {len(missing)} of its {count} parts: {', '.join(missing)}")
+        where: dict[str, GGUFFile] = {}
+        for index, path in enumerate(paths[1:], 1):
+            part = GGUFFile(path, read_parts=False)
+            if part.metadata.get("split.no") != index or part.metadata.get("split.count") != count:
+                raise CheckpointError(
+                    f"{path} has split.no {part.metadata.get('split.no')} and split.count "
+                    f"{part.metadata.get('split.count')}; expected {index} and {count}"
+                )
+            for name in part.tensors:
+                if name in self.tensors or name in where:
+                    raise CheckpointError(f"{path}: tensor {name} is in another part too")
+                where[name] = part
+        total = self.metadata.get("split.tensors.count")
+        if total is not None and total != len(self.tensors) + len(where):
+            raise CheckpointError(
+                f"{self.path}: its {count} parts have {len(self.tensors) + len(where)} tensors; "
+                f"split.tensors.count is {total}"
+            )
+        return where
 
     def _read_tensors(self, cursor: _Cursor, count: int) -> dict[str, GGUFTensor]:
         raw = []
@@ -108,6 +150,15 @@ class GGUFFile:
                 "download it again"
             )
         return GGUFTensor(form, shape, begin, end)
+
+
+def split_files(path: Path) -> tuple[Path, ...]:
+    """All parts of a split GGUF whose first part is ``path``, by their names; ``path`` alone for any other name."""
+    match = _SPLIT.fullmatch(path.name)
+    if match is None or int(match[2]) != 1:
+        return (path,)
+    count = int(match[3])
+    return tuple(path.with_name(f"{match[1]}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1))
 
 
 def type_name(kind: int) -> str:
@@ -202,5 +253,8 @@ def _read_metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for _ in range(count):
         key = cursor.string()
-        metadata[key] = cursor.value(cursor.scalar("I"))
+        try:
+            metadata[key] = cursor.value(cursor.scalar("I"))
+        except RecursionError as error:
+            raise CheckpointError(f"{cursor.path} is damaged: arrays in arrays without end under {key}") from error
     return metadata

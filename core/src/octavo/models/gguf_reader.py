@@ -47,7 +47,7 @@ _GEMMA3_LAYER = {
 _LAYER_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _TOP_NAME = re.compile(r"(\w+)\.(weight|bias)")
 # Read into the config rather than used as a weight.
-_CONSUMED = ("rope_freqs.weight",)
+_CONSUMED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
 class GGUFCheckpoint:
@@ -65,6 +65,9 @@ class GGUFCheckpoint:
             _hugging_face_name(name, layer_names): name for name in self.file.tensors if name not in _CONSUMED
         }
         self._interleaved = architecture == "llama"
+        self._turned: float = (
+            self.config["rope_parameters"].get("partial_rotary_factor", 1.0) if self._interleaved else 1.0
+        )
         self._shifted_norms = architecture == "gemma3"
 
     def names(self) -> Sequence[str]:
@@ -82,7 +85,7 @@ class GGUFCheckpoint:
         if self._is_shifted(name):
             return _minus_one(tensor)
         if self._interleaved and (heads := self._interleaved_heads(name)):
-            return WeightTensor(tensor.format, tensor.shape, _halves(tensor.data, tensor.shape[0], heads))
+            return WeightTensor(tensor.format, tensor.shape, _halves(tensor.data, tensor.shape[0], heads, self._turned))
         return tensor
 
     def _is_shifted(self, name: str) -> bool:
@@ -107,12 +110,17 @@ def _hugging_face_name(stored: str, layer_names: Mapping[str, str]) -> str:
     return stored
 
 
-def _halves(data: npt.NDArray[np.uint8], rows: int, heads: int) -> npt.NDArray[np.uint8]:
-    """Rows of each head from (0, half, 1, half+1, …) to (0, 1, …, half-1, half, …); the result is a copy."""
+def _halves(data: npt.NDArray[np.uint8], rows: int, heads: int, part: float = 1.0) -> npt.NDArray[np.uint8]:
+    """Rows of each head from (0, half, 1, half+1, …) to (0, 1, …, half-1, half, …); the result is a copy. Pairs lie
+    in the first ``part`` of a head, which is what is rotated.
+    """
     if rows % (2 * heads):
         raise CheckpointError(f"a q or k projection of {rows} rows cannot be split into {heads} heads of even width")
-    pairs = data.reshape(heads, rows // heads // 2, 2, data.size // rows)
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(data.shape)
+    result = data.reshape(heads, rows // heads, data.size // rows).copy()
+    turned = round(rows // heads * part)
+    pairs = result[:, :turned].reshape(heads, turned // 2, 2, data.size // rows)
+    result[:, :turned] = pairs.swapaxes(1, 2).reshape(heads, turned, data.size // rows)
+    return result.reshape(data.shape)
 
 
 def _minus_one(tensor: WeightTensor) -> WeightTensor:

@@ -13,8 +13,11 @@ from typing import Any
 from octavo.graph.builder import Builder
 from octavo.models.blocks import attend, embed, gated_mlp, output_logits, project_qkv
 from octavo.models.config import ModelConfig
+from octavo.models.config_keys import DECODERS, check_keys
 from octavo.models.family import Family
-from octavo.models.hf_config import Fields, decoder_config
+from octavo.models.fields import Fields
+from octavo.models.hf_config import decoder_config, layer_types, windows
+from octavo.models.hf_rope import GLOBAL, LOCAL
 
 _LLAMA_DEFAULTS = {
     "hidden_act": "silu",
@@ -29,6 +32,17 @@ _MISTRAL_DEFAULTS = {
     "num_key_value_heads": 8,
     "sliding_window": 4096,  # absent is not null: null means no window
 }
+
+# Of tensor-parallel training, equal but for rounding; and what the reference does not read.
+_HARMLESS = (
+    *DECODERS,
+    "pretraining_tp",
+    "sliding_window",
+    "use_sliding_window",
+    "max_window_layers",
+    "is_llama_config",
+    "rope_interleaved",
+)
 
 
 def build(config: ModelConfig, g: Builder) -> None:
@@ -47,18 +61,30 @@ def build(config: ModelConfig, g: Builder) -> None:
 
 
 def parse_llama(config: Mapping[str, Any]) -> ModelConfig:
-    """LlamaForCausalLM: optional biases, no window."""
+    """LlamaForCausalLM: optional biases; a window in the layers that ``layer_types`` names, if it names any."""
     fields = Fields(config, _LLAMA_DEFAULTS)
-    bias = fields.flag("attention_bias")
-    return replace(decoder_config("llama", fields), qkv_bias=bias, output_bias=bias, mlp_bias=fields.flag("mlp_bias"))
+    bias, mlp_bias = fields.flag("attention_bias"), fields.flag("mlp_bias")
+    base = decoder_config("llama", fields)
+    kinds = layer_types(fields, base.layers, [GLOBAL] * base.layers)
+    window = fields.positive_integer("sliding_window") if LOCAL in kinds else None
+    check_keys(fields, _HARMLESS)
+    return replace(base, qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias, windows=windows(kinds, window))
 
 
 def parse_mistral(config: Mapping[str, Any]) -> ModelConfig:
-    """MistralForCausalLM: no biases, one window for all layers (or none)."""
+    """MistralForCausalLM: no biases, one window for all layers or none; or as ``layer_types`` says."""
     fields = Fields(config, _MISTRAL_DEFAULTS)
     base = decoder_config("mistral", fields)
-    return replace(base, windows=(fields.optional_integer("sliding_window"),) * base.layers)
+    window = fields.positive_integer("sliding_window")
+    kinds = layer_types(fields, base.layers, [GLOBAL if window is None else LOCAL] * base.layers)
+    check_keys(fields, DECODERS)
+    return replace(base, windows=windows(kinds, window))
 
 
 LLAMA = Family("llama", ("LlamaForCausalLM", "LlamaModel"), parse_llama, build)
-MISTRAL = Family("mistral", ("MistralForCausalLM", "MistralModel"), parse_mistral, build)
+MISTRAL = Family(
+    "mistral",
+    ("MistralForCausalLM", "MistralModel", "MinistralForCausalLM", "MinistralModel"),
+    parse_mistral,
+    build,
+)

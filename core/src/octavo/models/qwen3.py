@@ -12,9 +12,11 @@ from typing import Any
 from octavo.graph.builder import Builder
 from octavo.models.blocks import attend, embed, gated_mlp, output_logits, project_qkv
 from octavo.models.config import ModelConfig
+from octavo.models.config_keys import check_keys
 from octavo.models.family import Family
-from octavo.models.hf_config import Fields, decoder_config
-from octavo.models.qwen2 import DEFAULTS, qwen_windows
+from octavo.models.fields import Fields
+from octavo.models.hf_config import decoder_config
+from octavo.models.qwen2 import DEFAULTS, HARMLESS, qwen_windows
 
 
 def build(config: ModelConfig, g: Builder) -> None:
@@ -39,7 +41,9 @@ def parse(config: Mapping[str, Any]) -> ModelConfig:
     fields = Fields(config, {**DEFAULTS, "head_dim": 128})
     base = decoder_config("qwen3", fields)
     bias = fields.flag("attention_bias")
-    return replace(base, qkv_bias=bias, output_bias=bias, windows=qwen_windows(fields, base.layers))
+    seen = qwen_windows(fields, base.layers)
+    check_keys(fields, HARMLESS)
+    return replace(base, qkv_bias=bias, output_bias=bias, windows=seen)
 
 
 QWEN3 = Family("qwen3", ("Qwen3ForCausalLM", "Qwen3Model"), parse, build)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from octavo.errors import UnknownArchitecture
+from octavo.errors import CheckpointError, UnknownArchitecture
 from octavo.models.bert import BERT, ROBERTA
 from octavo.models.family import Family
+from octavo.models.fields import shown
 from octavo.models.gemma3 import GEMMA3
 from octavo.models.llama import LLAMA, MISTRAL
 from octavo.models.qwen2 import QWEN2
@@ -24,6 +25,8 @@ def family_for(config: Mapping[str, Any], plugins: Sequence[object] = ()) -> Fam
     """
     families = (*(plugin for plugin in plugins if isinstance(plugin, Family)), *BUILT_IN)
     wanted = config.get("architectures") or ()
+    if not isinstance(wanted, list | tuple) or not all(isinstance(name, str) for name in wanted):
+        raise CheckpointError(f"config.json: architectures is {shown(wanted)}; it must be a list of names")
     for architecture in wanted:
         for family in families:
             if architecture in family.architectures:

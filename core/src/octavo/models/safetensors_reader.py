@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,14 @@ from octavo.quant import BF16, F16, F32, WeightFormat, WeightTensor
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+QUANTIZATION_FILES = ("quantize_config.json", "quant_config.json")
+"""Where older writers (AutoGPTQ, AutoAWQ) put what is quantization_config in config.json today."""
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+# name-00001-of-00003.safetensors
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
+# Files beside the weights that hold other things: LoRA adapters, the same weights under a publisher's own names.
+_OTHER_WEIGHTS = ("adapter_", "consolidated")
 
 _FORMATS: Mapping[str, WeightFormat] = {"F32": F32, "F16": F16, "BF16": BF16}
 _LENGTH_BYTES = 8
@@ -81,7 +89,7 @@ class SafetensorsFile:
             )
         try:
             header = json.loads(mapped[_LENGTH_BYTES:start])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{self.path} is no safetensors file: its header is not JSON ({error})") from error
         if not isinstance(header, dict):
             raise CheckpointError(f"{self.path} is no safetensors file: its header is no JSON object")
@@ -159,7 +167,7 @@ class SafetensorsCheckpoint:
 
     def _quantized_weights(self) -> dict[str, QuantizedWeight]:
         """The weights that several tensors make up, whose names they take the place of."""
-        method = quantization_method(self.config)
+        method = quantization_method(_with_quantization(self.path, self.config))
         if method is None:
             return {}
         modules: dict[str, dict[str, Stored]] = {}
@@ -173,6 +181,13 @@ class SafetensorsCheckpoint:
         for module, parts in modules.items():
             for part in parts:
                 del self._where[f"{module}.{part}"]
+        for name in self._where:
+            module, _, part = name.rpartition(".")
+            if module in modules and part != "bias":
+                raise CheckpointError(
+                    f"{name} belongs to a quantized module and is not supported: it may change what the module "
+                    f"computes (known: {', '.join(sorted(method.parts))}, bias)"
+                )
         return {f"{module}.weight": method.weight(module, parts) for module, parts in modules.items()}
 
     def names(self) -> Sequence[str]:
@@ -197,6 +212,19 @@ class SafetensorsCheckpoint:
         return file.tensor(stored)
 
 
+def _with_quantization(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``config`` with the quantization_config of an older writer's own file, where config.json has none."""
+    text = config.get("text_config")
+    if config.get("quantization_config") or (isinstance(text, Mapping) and text.get("quantization_config")):
+        return config
+    for name in QUANTIZATION_FILES:
+        if (path / name).is_file():
+            options = read_json(path / name)
+            method = "awq" if {"w_bit", "zero_point"} & options.keys() else "gptq"  # from before there was a name
+            return {**config, "quantization_config": {"quant_method": method, **options}}
+    return config
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a checkpoint; CheckpointError if there is none."""
     value = _read_json(path)
@@ -218,7 +246,7 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
 
 
@@ -229,7 +257,40 @@ def _stored_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
     if (path / SINGLE).is_file():
         file = SafetensorsFile(path / SINGLE)
         return [(file, name) for name in file.entries]
-    raise CheckpointError(_no_weights(path))
+    return _unindexed_tensors(path)
+
+
+def _unindexed_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
+    """The tensors of a complete set of shards without their index, or of a single file of another name."""
+    names = sorted(p.name for p in path.glob("*.safetensors") if not p.name.startswith(_OTHER_WEIGHTS))
+    if not names:
+        raise CheckpointError(_no_weights(path))
+    if len(names) > 1:
+        _require_all_shards(path, names)
+    where: dict[str, SafetensorsFile] = {}
+    for file in (SafetensorsFile(path / name) for name in names):
+        for name in file.entries:
+            if name in where:
+                raise CheckpointError(f"{path}: weight {name} is in {where[name].path.name} and in {file.path.name}")
+            where[name] = file
+    return [(file, name) for name, file in where.items()]
+
+
+def _require_all_shards(path: Path, names: Sequence[str]) -> None:
+    """CheckpointError unless ``names`` are the shards 1 to N of one set."""
+    parts = [_SHARD.fullmatch(name) for name in names]
+    sets = {(part[1], part[3]) if part else None for part in parts}
+    if len(sets) > 1 or None in sets:
+        raise CheckpointError(
+            f"{path} has neither {SINGLE} nor {INDEX}, and its files are not the shards of one model: "
+            f"{', '.join(names)}; remove those that are not, or add the index"
+        )
+    ((stem, count),) = (found for found in sets if found)
+    numbers = {int(part[2]) for part in parts if part}
+    missing = [number for number in range(1, int(count) + 1) if number not in numbers]
+    if missing or len(numbers) != int(count):
+        lacking = ", ".join(f"{stem}-{number:05d}-of-{count}.safetensors" for number in missing)
+        raise CheckpointError(f"{path} lacks {len(missing)} of {int(count)} shards: {lacking}; download them")
 
 
 def _indexed_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
@@ -277,4 +338,4 @@ def _no_weights(path: Path) -> str:
             f"{path} holds its weights as {', '.join(pickles)}: Octavo never unpickles a checkpoint, because a "
             "pickle can run any code; convert it to safetensors"
         )
-    return f"{path} holds no weights: neither {SINGLE} nor {INDEX} is there"
+    return f"{path} holds no weights: neither {SINGLE} nor {INDEX} nor shards are there"

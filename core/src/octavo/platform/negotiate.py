@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from octavo.config import Settings, flag
+from octavo.config import Settings, flag, typed
 from octavo.platform.info import Capabilities
 from octavo.platform.limits import Limits
 
@@ -84,7 +84,7 @@ class Decision:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.setting} = {self.value}: {self.why} (decided by {self.by})"
+        return f"{self.setting} = {typed(self.setting, self.value)}: {self.why} (decided by {self.by})"
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,14 @@ def negotiate_by_declaration(
     ):
         value = _first(getattr(request.settings, setting), getattr(defaults, setting), allowed[0])
         if value not in allowed:
+            known = _list([typed(setting, one) for one in allowed])
             return Unsupported(
-                f"{setting} {value}", f"{name} has {_list(allowed)}", flag(setting), f"choose {_list(allowed)}"
+                f"{setting} {typed(setting, value)}", f"{name} has {known}", flag(setting), f"choose {known}"
             )
         chosen[setting] = value
         if getattr(request.settings, setting) is None and value != allowed[0]:
-            decisions.append(Decision(setting, value, name, f"its preference; the default is {allowed[0]}"))
+            usual = typed(setting, allowed[0])
+            decisions.append(Decision(setting, value, name, f"its preference; the default is {usual}"))
     block_size: int = chosen["block_size"]
     if limits.max_volume is not None and limits.max_volume < block_size:
         reason = f"{name} takes at most {limits.max_volume} tokens (rows x context) in a step, less than one block"

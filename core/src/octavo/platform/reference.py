@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from octavo.config import typed
 from octavo.errors import DeviceOutOfMemory, PlatformError, UnsupportedFeature
 from octavo.graph import OPS, Graph, Interpreter, Kernel, KVArrays
 from octavo.platform.buckets import Bucket
@@ -219,7 +220,7 @@ class ReferenceDevice:
 def _require_f32(setting: str, dtype: str) -> None:
     if dtype != "f32":
         raise UnsupportedFeature(
-            f"{setting} {dtype} is not supported by the reference device, which computes in f32; declare f32 alone, or "
-            "bring a device of your own",
-            feature=f"{setting} {dtype}",
+            f"{setting} {typed(setting, dtype)} is not supported by the reference device, which computes in float32; "
+            "declare f32 alone, or bring a device of your own",
+            feature=f"{setting} {typed(setting, dtype)}",
         )

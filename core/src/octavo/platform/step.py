@@ -129,7 +129,8 @@ class StepInput:
     tokens: Ints
     """[T] ids, below the vocabulary's size"""
     positions: Ints
-    """[T] of each token in its sequence, from 0"""
+    """[T] of each token in its sequence, from 0. In models that embed positions (RoBERTa) a padding token inside a text
+    has -1 and is not counted, and the graph's ``map_ids`` gives it its place."""
     query_starts: Ints
     """[R + 1] ascending from 0; tokens from ``query_starts[R]`` on are padding"""
     context_lens: Ints

@@ -4,11 +4,11 @@ A weight keeps the format of its checkpoint all the way to the platform; dequant
 platform's choice. This package is the one place that says what a format's bytes mean.
 """
 
-from octavo.quant.assemble import int4_format, int4_weight, int8_weight
+from octavo.quant.assemble import int4_format, int4_weight, int8_groups_format, int8_groups_weight, int8_weight
 from octavo.quant.formats import BF16, F16, F32, FORMATS, WeightFormat, format_named
 from octavo.quant.tensor import WeightTensor, dequantise
 
 __all__ = [
     "BF16", "F16", "F32", "FORMATS", "WeightFormat", "WeightTensor", "dequantise", "format_named",
-    "int4_format", "int4_weight", "int8_weight",
+    "int4_format", "int4_weight", "int8_groups_format", "int8_groups_weight", "int8_weight",
 ]  # fmt: skip

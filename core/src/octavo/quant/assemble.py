@@ -20,6 +20,35 @@ def int8_weight(codes: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) ->
     return WeightTensor(form, (codes.shape[0], codes.shape[1]), data)
 
 
+def int8_groups_format(groups: int) -> WeightFormat:
+    """The format that holds 8-bit codes with ``groups`` scales per output: ``int8`` for one, else ``q8_0``."""
+    return FORMATS["int8" if groups == 1 else "q8_0"]
+
+
+def int8_groups_weight(codes: npt.NDArray[np.int8], scales: npt.NDArray[np.float32], name: str) -> WeightTensor:
+    """A weight of the format that `int8_groups_format` says, from codes [outputs, inputs] and scales [outputs, groups].
+
+    Each group must be a multiple of 32 inputs. Blocks of q8_0 have scales in float16: CheckpointError that names
+    ``name`` where one of several scales per output is none exactly.
+    """
+    outputs, groups = scales.shape
+    if groups == 1:
+        return int8_weight(codes, scales[:, 0])
+    with np.errstate(over="ignore"):
+        halves = scales.astype("<f2")
+    if (halves != scales).any():
+        raise CheckpointError(
+            f"{name} has scales that float16 cannot hold, which 8-bit weights with groups need; "
+            "quantize with one scale per channel, or use the original weights or a GGUF file"
+        )
+    form = FORMATS["q8_0"]
+    blocks = codes.shape[1] // form.block_elements
+    data = np.empty((outputs, blocks, form.block_bytes), np.uint8)
+    data[:, :, :2] = np.repeat(halves.view(np.uint8).reshape(outputs, groups, 2), blocks // groups, 1)
+    data[:, :, 2:] = np.ascontiguousarray(codes).view(np.uint8).reshape(outputs, blocks, -1)
+    return WeightTensor(form, (outputs, codes.shape[1]), data.reshape(outputs, -1))
+
+
 def int4_format(group: int, *, zero_points: bool) -> WeightFormat:
     """The format that holds scales for every ``group`` weights: each repeated where the group is none of `INT4_GROUPS`.
 

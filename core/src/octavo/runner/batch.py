@@ -8,7 +8,7 @@ The arrays are as long as the limits allow, but zero pages take no memory before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from octavo.platform.buckets import Bucket
 from octavo.platform.step import Floats, Ints, SamplingBatch, StepInput, Words
-from octavo.runner.masks import as_bias, pack, word_count
-from octavo.runner.plan import NewRow, StepPlan
+from octavo.runner.masks import as_bias, pack, remove, word_count
+from octavo.sampling import SamplingParams
+from octavo.step_plan import NewRow, StepPlan
 
 _INT32_MAX = 2**31 - 1
 _NO_TOKENS = np.zeros(0, np.int32)
@@ -37,8 +38,18 @@ class _Row:
     """Whether sampling from it needs more than temperature, top_k, top_p and min_p."""
     allowed: Words | None
     """The mask of ``allowed_token_ids``."""
+    masked: bool
+    """Whether it draws under a mask, which then holds all that is forbidden."""
     holding: tuple[Words, Words] | None
     """Of a constrained row all but the tokens that it may not end by: from ``min_tokens`` on, and before."""
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Why a request lets no token come next, and the field of it that is to blame."""
+
+    reason: str
+    param: str | None
 
 
 @dataclass(frozen=True)
@@ -51,15 +62,18 @@ class Draws:
     scored: list[int]
     batch: SamplingBatch
     sample_rows: Ints
-    stuck: dict[str, str] = field(default_factory=dict)
-    """Rows whose form lets no token come next, with the reason; their draws fail."""
+    stuck: dict[str, Stuck] = field(default_factory=dict)
+    """Rows that let no token come next; their draws fail."""
 
 
 class Batch:
     """Rows by id. ``max_rows`` may live at once, each up to ``max_len`` tokens long.
 
     ``vocab_size`` is the number of logits, which rows with masks need; without ``masks`` they are written as biases,
-    for a platform that takes none.
+    for a platform that takes none. ``position_pad_id`` is a token that positions do not count (see
+    `octavo.models.ModelConfig.position_pad_id`), for models whose prompts run whole. ``absent`` are ids that are no
+    tokens and that nobody may draw: the runner sees to that in the logits, and where a device samples by itself
+    (``mask_all``), every draw is under a mask without them.
     """
 
     def __init__(
@@ -71,10 +85,17 @@ class Batch:
         *,
         vocab_size: int = 0,
         masks: bool = True,
+        position_pad_id: int | None = None,
+        absent: Sequence[int] = (),
+        mask_all: bool = False,
     ) -> None:
         self._block_size = block_size
         self._vocab_size = vocab_size
         self._masks = masks
+        self._position_pad_id = position_pad_id
+        self._tokens_there = vocab_size - len(absent)
+        self._present = ~pack(absent, vocab_size) if absent else None
+        self._mask_all = mask_all and bool(absent)
         self._rows: dict[str, _Row] = {}
         self._free = list(range(max_rows - 1, -1, -1))
         blocks = -(-(max_len + 1) // block_size)
@@ -105,7 +126,7 @@ class Batch:
         assert new.id not in self._rows, f"row {new.id} is new, but was not released"
         slot = self._free.pop()
         p = new.params
-        masked = new.constraint is not None or p.allowed_token_ids is not None
+        masked = self._mask_all or new.constraint is not None or p.allowed_token_ids is not None
         assert self._vocab_size or not masked, "masks need the size of the vocabulary"
         special = masked or bool(
             p.logit_bias
@@ -122,6 +143,7 @@ class Batch:
             max(map(len, new.tables), default=0),
             special,
             None if p.allowed_token_ids is None else pack(p.allowed_token_ids, self._vocab_size),
+            masked,
             None if new.constraint is None else _holding(new, self._vocab_size),
         )
         self._tokens[slot, : len(new.tokens)] = new.tokens
@@ -145,11 +167,12 @@ class Batch:
         positions = np.arange(starts[-1], dtype=np.int32) + np.repeat(computed - starts[:-1], counts)
         block, offset = np.divmod(positions, self._block_size)
         at = self._tables[self._groups, owner, block]
+        tokens = self._tokens[owner, positions]
         draws = self._draws(plan, slots, starts, contexts)
         width = -(-int(contexts.max()) // self._block_size)
         step = StepInput(
-            tokens=self._tokens[owner, positions],
-            positions=positions,
+            tokens=tokens,
+            positions=positions if self._position_pad_id is None else self._counted(tokens, starts, counts),
             query_starts=starts,
             context_lens=contexts,
             slots=at * self._block_size + offset,
@@ -160,6 +183,16 @@ class Batch:
             bucket=plan.bucket,
         )
         return pad(step, plan.bucket), draws
+
+    def _counted(self, tokens: Ints, starts: Ints, counts: Ints) -> Ints:
+        """Positions that leave padding tokens out; theirs are -1. Rows begin with their first token. Ids of several
+        types of token are ``vocab_size`` apart.
+        """
+        real = (tokens % self._vocab_size != self._position_pad_id).astype(np.int32)
+        before = np.cumsum(real, dtype=np.int32) - real  # of the whole step
+        first = np.repeat(before[starts[:-1]], counts)
+        places: Ints = np.where(real > 0, before - first, -1).astype(np.int32)
+        return places
 
     def record(self, plan: StepPlan, tokens: list[list[int]]) -> None:
         """Append each row's own sampled token to its sequence (forks take theirs with their NewRow)."""
@@ -204,20 +237,37 @@ class Batch:
             batch = batch if self._masks else as_bias(batch, self._vocab_size)
         return Draws(scored, batch, np.array(sample_rows, np.int32), stuck)
 
-    def _mask(self, special: list[_Special]) -> tuple[tuple[Ints, Words] | None, dict[str, str]]:
+    def _banned(self, row: _Row) -> set[int]:
+        """The tokens that ``min_tokens`` and bad words given as ids forbid now."""
+        params, banned = row.new.params, set[int]()
+        if row.length - row.new.prompt_length < params.min_tokens and row.holding is None:
+            banned |= row.new.end_ids | params.stop_ids
+        if params.bad_word_ids:
+            output = self._tokens[row.slot, row.new.prompt_length : row.length]
+            banned.update(_last_of_bad_words(params.bad_word_ids, output))
+        return banned
+
+    def _all_banned(self, row: _Row) -> Stuck | None:
+        """What a row that draws without a mask has to say if nothing is left."""
+        asked = row.new.params
+        most = len(asked.bad_word_ids) + len(row.new.end_ids) + len(asked.stop_ids)
+        if not 0 < self._tokens_there <= most:
+            return None
+        return _forbidding(asked) if self._tokens_there <= len(self._banned(row)) else None
+
+    def _mask(self, special: list[_Special]) -> tuple[tuple[Ints, Words] | None, dict[str, Stuck]]:
         """The masks of a step's draws, one made for all draws of a row, and the rows that cannot go on."""
-        masked = [
-            s for s in special if s.target < 0 and (s.row.new.constraint is not None or s.row.allowed is not None)
-        ]
+        drawn = [s for s in special if s.target < 0]
+        masked = [s for s in drawn if s.row.masked]
+        stuck = {s.row.new.id: found for s in drawn if not s.row.masked and (found := self._all_banned(s.row))}
         if not masked:
-            return None, {}
+            return None, stuck
         words = np.empty((len(masked), word_count(self._vocab_size)), np.uint32)
-        stuck: dict[str, str] = {}
         for i, s in enumerate(masked):
             if s.fork:  # comes right after the row's first draw
                 words[i] = words[i - 1]
                 continue
-            reason = _fill(words[i], s.row)
+            reason = _fill(words[i], s.row, self._banned(s.row), self._present)
             if reason is not None:
                 stuck[s.row.new.id] = reason
         return (np.array([s.draw for s in masked], np.int32), words), stuck
@@ -249,11 +299,8 @@ class Batch:
                 continue
             logprobs[s.draw] = -1 if params.logprobs is None else params.logprobs
             biased += [(s.draw, token, value) for token, value in (params.logit_bias or {}).items()]
-            if row.length - row.new.prompt_length < params.min_tokens and row.holding is None:
-                biased += [(s.draw, token, -np.inf) for token in row.new.end_ids | params.stop_ids]
-            if params.bad_word_ids:
-                output = self._tokens[row.slot, row.new.prompt_length : row.length]
-                biased += [(s.draw, token, -np.inf) for token in _last_of_bad_words(params.bad_word_ids, output)]
+            if not row.masked:
+                biased += [(s.draw, token, -np.inf) for token in self._banned(row)]
             if _penalised(row.new):
                 repetition[s.draw] = params.repetition_penalty
                 presence[s.draw], frequency[s.draw] = params.presence_penalty, params.frequency_penalty
@@ -292,28 +339,51 @@ def _holding(new: NewRow, vocab: int) -> tuple[Words, Words]:
     """Without ``ignore_eos`` a complete form may end from ``min_tokens`` on, and with it never by itself."""
     ends = new.constraint.ends if new.constraint is not None else frozenset()
     late = ends if new.params.ignore_eos else frozenset()
-    return ~pack(late, vocab), ~pack(ends | new.params.stop_ids, vocab)
+    return ~pack(late, vocab), ~pack(ends | new.end_ids | new.params.stop_ids, vocab)
 
 
-def _fill(words: Words, row: _Row) -> str | None:
-    """The mask of a row's next token; a sentence if there is none."""
-    constraint, reason = row.new.constraint, None
+def _fill(words: Words, row: _Row, banned: Iterable[int], present: Words | None) -> Stuck | None:
+    """The mask of a row's next token, or why there is none."""
+    constraint, asked = row.new.constraint, row.new.params
+    stuck: Stuck | None = None
     if constraint is None:
         words.fill(0xFFFFFFFF)
     else:
         reason = constraint.mask(words)
+        if reason is not None:
+            stuck = Stuck(reason, "structured" if asked.structured is None else asked.structured.param)
+        elif not words.any():
+            stuck = Stuck("bad_words has all of the tokens that may come next", "bad_words")
         early = row.length - row.new.prompt_length < row.new.params.min_tokens
         if row.holding is not None and (early or row.new.params.ignore_eos):
             going_on = words & row.holding[early]
             if going_on.any():  # else the form is complete, and ends whatever was asked
                 words[:] = going_on
+    if present is not None:
+        words &= present
     if row.allowed is not None:
         words &= row.allowed
-        if reason is None and not words.any():
-            reason = "allowed_token_ids has none of the tokens that its structured output lets come next"
-    if reason is not None:
+        if stuck is None and not words.any():
+            stuck = Stuck(f"allowed_token_ids has none of the tokens that {_others(asked)}", "allowed_token_ids")
+    if banned:
+        remove(words, banned)
+        if stuck is None and not words.any():
+            stuck = _forbidding(asked)
+    if stuck is not None:
         words.fill(0)
-    return reason
+    return stuck
+
+
+def _forbidding(asked: SamplingParams) -> Stuck:
+    param = "min_tokens" if not asked.bad_word_ids else "bad_words"
+    return Stuck(f"{param} forbids all of the tokens that may come next", param)
+
+
+def _others(asked: SamplingParams) -> str:
+    """What leaves nothing of ``allowed_token_ids``."""
+    if asked.structured is not None:
+        return "its structured output lets come next"
+    return "the model and bad_words let come next"
 
 
 def _last_of_bad_words(words: tuple[tuple[int, ...], ...], output: Ints) -> Iterator[int]:

@@ -4,33 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.platform.step import SamplingBatch, Words
-
-
-class TokenConstraint(Protocol):
-    """Which tokens may come next in one sequence, as a state that follows it.
-
-    The scheduler accepts every token of a sequence once, in order; the runner asks for masks in between. Preemption
-    changes nothing: the state stays with the sequence. All calls come from the engine's thread.
-    """
-
-    @property
-    def ends(self) -> frozenset[int]:
-        """Tokens that end the sequence. A mask has them where the form is complete."""
-
-    def mask(self, out: Words) -> str | None:
-        """Overwrite ``out`` [ceil(V / 32)] with the tokens that may come next. Returns a sentence if none can."""
-
-    def accept(self, token: int) -> bool:
-        """Go on by a token that the mask had. True: the form is complete, and nothing more may follow."""
-
-    def fork(self) -> TokenConstraint:
-        """The same state for another sequence that goes its own way from here."""
 
 
 def word_count(vocab: int) -> int:
@@ -43,6 +21,12 @@ def pack(tokens: Iterable[int], vocab: int) -> Words:
     bits = np.zeros(word_count(vocab) * 32, np.uint8)
     bits[[t for t in tokens if 0 <= t < vocab]] = 1
     return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32, copy=False)
+
+
+def remove(words: Words, tokens: Iterable[int]) -> None:
+    """Take tokens from a mask."""
+    for token in tokens:
+        words[token // 32] &= np.uint32(0xFFFFFFFF ^ (1 << token % 32))
 
 
 def allowed_tokens(words: Words, vocab: int) -> npt.NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy as np
 from octavo.errors import ArtifactMissing
 from octavo.graph import Graph, fuse
 from octavo.platform import Bucket, Device, Executable, KVLayout, KVStore, Progress, Sampler
-from octavo.platform.step import Floats, Samples
+from octavo.platform.step import Floats, Ints, Samples, StepInput, StepOutput
 from octavo.quant import WeightTensor
 from octavo.runner.batch import Batch, Draws
-from octavo.runner.plan import StepPlan, StepResult, TokenLogprobs
 from octavo.runner.sampler import HostSampler
+from octavo.step_plan import StepPlan, StepResult, TokenLogprobs
 
 _FAILED = "the model's logits were not finite, or every token was forbidden"
 
@@ -27,6 +27,7 @@ class Pending:
 
     plan: StepPlan
     draws: Draws
+    step: StepInput
     executable: Executable
     ticket: Any
 
@@ -35,35 +36,83 @@ class Runner:
     """Runs plans on one device. ``sampler`` is the device's own for logits, if it has one.
 
     Everything is compiled before the first step; a step in a bucket that was not compiled is a bug, not a pause.
+
+    ``absent`` are the ids below the model's vocabulary size that its tokenizer does not have: embeddings are padded to
+    round sizes, and some vocabularies have gaps. They are nobody's text, so their logits are -inf before anything looks
+    at them. A device that keeps its logits and brings the best token alone is asked for them only if that token is one
+    of these, which a trained model does not do: the step is repeated, so that it costs nothing otherwise.
     """
 
     def __init__(
-        self, executables: Mapping[Bucket, Executable], kv: KVStore, batch: Batch, sampler: Sampler | None = None
+        self,
+        executables: Mapping[Bucket, Executable],
+        kv: KVStore,
+        batch: Batch,
+        sampler: Sampler | None = None,
+        absent: Sequence[int] = (),
     ) -> None:
         self._executables = dict(executables)
         self._kv = kv
         self._batch = batch
         self._sampler = sampler or HostSampler()
+        self._absent = np.array(sorted(absent), np.int32)
+        self._absent_at = _index(self._absent)
 
     def submit(self, plan: StepPlan) -> Pending:
         """Start a step. Plans are submitted in the order they were made, one at a time."""
         self._batch.apply(plan)
         step, draws = self._batch.build(plan)
         executable = self._executables[plan.bucket]
-        return Pending(plan, draws, executable, executable.submit(step, self._kv))
+        return Pending(plan, draws, step, executable, executable.submit(step, self._kv))
 
     def collect(self, pending: Pending) -> StepResult:
         """Wait for a step, sample where the device did not, and sort the draws back into rows."""
         output = pending.executable.collect(pending.ticket)
         if output.pooled is not None:
             return sort_pooled(pending.plan, output.pooled)
-        samples = output.samples
-        if samples is None:
-            assert output.logits is not None, "a step brings logits or samples"
-            samples = self._sampler.sample(output.logits, pending.draws.batch)
+        samples = self._samples(output, pending)
         result = sort_draws(pending.plan, pending.draws, samples)
         self._batch.record(pending.plan, result.tokens)
         return result
+
+    def _samples(self, output: StepOutput, pending: Pending) -> Samples:
+        batch = pending.draws.batch
+        if output.samples is not None:
+            if not len(self._absent):
+                return output.samples
+            if not (batch.plain_greedy and np.isin(output.samples.tokens, self._absent).any()):
+                return _without(output.samples, self._absent)
+            batch = replace(batch, plain_greedy=False)
+            step = replace(pending.step, sampling=batch)  # writes the same keys and values to the same slots
+            output = pending.executable.collect(pending.executable.submit(step, self._kv))
+            if output.samples is not None:
+                return output.samples
+        assert output.logits is not None, "a step brings logits or samples"
+        logits = output.logits
+        if len(self._absent):
+            logits = logits if logits.flags.writeable else logits.copy()
+            logits[:, self._absent_at] = -np.inf
+        return self._sampler.sample(logits, batch)
+
+
+def _index(absent: Ints) -> slice | Ints:
+    """Ascending ids as an index; a slice where they have no gap, as padding at the end has none."""
+    if len(absent) and int(absent[-1] - absent[0]) == len(absent) - 1:
+        return slice(int(absent[0]), int(absent[-1]) + 1)
+    return absent
+
+
+def _without(samples: Samples, absent: Ints) -> Samples:
+    """Samples of a device whose alternatives may name absent ids: these fall behind all others, at -inf."""
+    if samples.top_ids is None or samples.top_logprobs is None or not np.isin(samples.top_ids, absent).any():
+        return samples
+    values = np.where(np.isin(samples.top_ids, absent), -np.inf, samples.top_logprobs)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return replace(
+        samples,
+        top_ids=np.take_along_axis(samples.top_ids, order, 1),
+        top_logprobs=np.take_along_axis(values, order, 1).astype(np.float32),
+    )
 
 
 def load_runner(
@@ -118,7 +167,10 @@ def sort_draws(plan: StepPlan, draws: Draws, samples: Samples) -> StepResult:
     for row, scored, count in zip(plan.rows, draws.scored, plan.samples, strict=True):
         middle, end = at + scored, at + scored + count
         if failed[at:end].any():
-            result.failed[row] = draws.stuck.get(row) or _FAILED
+            stuck = draws.stuck.get(row)
+            result.failed[row] = _FAILED if stuck is None else stuck.reason
+            if stuck is not None:
+                result.refused[row] = stuck.param
         result.tokens.append(tokens[middle:end])
         prompt = [_logprobs(samples, d, int(wanted[d])) for d in range(at, middle)]
         result.prompt_logprobs.append(prompt if scored else None)

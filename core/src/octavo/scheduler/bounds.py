@@ -138,7 +138,8 @@ class Bounds:
         if slots > self.longest:
             raise ContextLengthExceeded(
                 f"the prompt of {prompt} tokens with its output needs {slots} slots of KV cache, and the cache "
-                f"holds at most {self.longest} for one sequence; {advice} a larger --memory-utilization",
+                f"holds at most {self.longest} for one sequence; {advice} a larger cache "
+                "(--memory-utilization, or num_kv_blocks where that is set)",
                 param="max_tokens",
             )
         if self.volume is not None and slots > self.context_limit(1):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from octavo.platform.step import Floats
-from octavo.runner.plan import TokenLogprobs
+from octavo.step_plan import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -31,6 +31,10 @@ class TokenEvent:
     complete: bool = False
     """It ended with "stop" because its form is complete: its last token is no stop token, but belongs to the output."""
     error: str | None = None
+    refused: bool = False
+    """It ended with "error" because its request lets no token come next: the client's mistake, and not the engine's."""
+    param: str | None = None
+    """The request field at fault, where it was refused."""
     cached_tokens: int = 0
     """Prompt tokens that a prefix hit saved."""
     pooled: Floats | None = None

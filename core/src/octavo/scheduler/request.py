@@ -7,10 +7,9 @@ from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from octavo.kv import KVSequence
-from octavo.runner.masks import TokenConstraint
-from octavo.runner.plan import TokenLogprobs
 from octavo.sampling import SamplingParams
 from octavo.scheduler.events import FinishReason
+from octavo.step_plan import TokenConstraint, TokenLogprobs
 
 NO_LENGTH = 2**62
 

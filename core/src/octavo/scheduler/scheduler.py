@@ -9,7 +9,6 @@ from typing import Literal
 
 from octavo.errors import RequestError
 from octavo.kv import KVManager
-from octavo.runner.plan import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.scheduler.admission import Admission
 from octavo.scheduler.bounds import Bounds
 from octavo.scheduler.config import SchedulerConfig
@@ -20,6 +19,7 @@ from octavo.scheduler.queue import WaitingQueue
 from octavo.scheduler.request import Request, Status, row_ids
 from octavo.scheduler.step_time import StepShape, StepTimes, shape_of
 from octavo.scheduler.target import Allowance
+from octavo.step_plan import NewRow, StepPlan, StepResult, TokenLogprobs
 
 Kind = Literal["mixed", "prefill", "decode"]
 RUNNING = Status.RUNNING
@@ -380,7 +380,7 @@ class Scheduler:
             if row.status is not RUNNING:
                 continue  # aborted in flight
             if failed and row.id in failed:
-                events += self._end_choices(row, "error", failed[row.id])
+                events += self._end_choices(row, "error", result)
                 continue
             row.computed = computed = row.computed + row.scheduled
             row.pending -= row.scheduled
@@ -462,14 +462,18 @@ class Scheduler:
             event.complete = complete and token not in row.eos_ids
             self._end(row)
 
-    def _end_choices(self, row: Request, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:
-        """End the row, and with it all choices that would have forked from it, without a token."""
+    def _end_choices(self, row: Request, reason: FinishReason, fault: StepResult | None = None) -> list[TokenEvent]:
+        """End the row, and all choices that would fork from it, without a token; ``fault`` says why it failed."""
         first = row.index
         events = [
-            TokenEvent(row.root_id, i, (), finish_reason=reason, error=error, cached_tokens=row.cached_tokens)
+            TokenEvent(row.root_id, i, (), finish_reason=reason, cached_tokens=row.cached_tokens)
             for i in range(first, first + row.choices)
         ]
-        if row.prompt_logprobs is not None and error is None:
+        if fault is not None:
+            for event in events:
+                event.error, event.param = fault.failed[row.id], fault.refused.get(row.id)
+                event.refused = row.id in fault.refused
+        elif row.prompt_logprobs is not None:
             self._attach_scores(row, events[0])
         self._end(row)
         return events

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octavo.runner.plan import StepPlan
+from octavo.step_plan import StepPlan
 
 _Array = npt.NDArray[np.float64]
 

@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-from fastapi import Depends, FastAPI
+from starlette.applications import Starlette
 
-from octavo.server import (
-    batches,
-    chat,
-    completions,
-    embeddings,
-    files,
-    health,
-    messages,
-    models,
-    openapi,
-    page,
-    sagemaker,
-    scores,
-    timing,
-    tokenise,
-)
-from octavo.server.backend import Backend
-from octavo.server.errors import install_handlers
-from octavo.server.hosts import HostGuard
-from octavo.server.middleware import RequestContext
-from octavo.server.responses import routes as responses
-from octavo.server.service import Service
-from octavo.server.settings import ServerSettings
+from octavo.server.apis import served_routes
+from octavo.server.generation.backend import Backend
+from octavo.server.generation.service import Service
+from octavo.server.meta.health import LoadMeter
+from octavo.server.transport.errors import install_handlers
+from octavo.server.transport.hosts import HostGuard
+from octavo.server.transport.middleware import RequestContext
+from octavo.server.transport.settings import ServerSettings
+from octavo.server.transport.timing import TimedStreams
 
 
-def create_app(llm: Backend, settings: ServerSettings | None = None) -> FastAPI:
+def create_app(llm: Backend, settings: ServerSettings | None = None) -> Starlette:
     """An ASGI app that serves ``llm``. It neither starts nor closes the engine; ``app.state.service`` is to be closed
     before the engine is.
     """
     settings = settings or ServerSettings()
     service = Service(llm, settings)
-    # No generated pages: they load scripts from elsewhere. FastAPI's document would not know the bodies.
-    app = FastAPI(title="Octavo", openapi_url=None, redirect_slashes=False)
+    app = Starlette()
+    app.router.redirect_slashes = False
     app.state.service = service
     service.app = app
-    for module in (chat, completions, responses, messages):
-        app.include_router(module.routes(service), dependencies=[Depends(service.generates)])
-    for module in (embeddings, scores, tokenise, files, batches, models, health, sagemaker):
-        app.include_router(module.routes(service))
-    if settings.openapi:
-        app.include_router(openapi.routes())
-    if settings.ui:
-        app.include_router(page.routes())
-    timer = timing.Timing()
-    app.include_router(timing.routes(timer))
+    app.router.routes.extend(served_routes(service))
     install_handlers(app)
-    app.add_middleware(timing.TimedStreams, timing=timer)
-    app.add_middleware(health.LoadMeter, service=service)
+    app.add_middleware(TimedStreams, timing=service.timing)
+    app.add_middleware(LoadMeter, service=service)
     app.add_middleware(HostGuard, allowed=settings.allowed_hosts)
     app.add_middleware(RequestContext, settings=settings)
     return app

@@ -20,12 +20,12 @@ import uvloop
 from starlette.types import ASGIApp
 
 from octavo.errors import ConfigError
-from octavo.server import cores
 from octavo.server.app import create_app
-from octavo.server.backend import Backend
-from octavo.server.limits import Limits
-from octavo.server.protocol import limited_protocol
-from octavo.server.settings import ServerSettings
+from octavo.server.generation.backend import Backend
+from octavo.server.transport import cores
+from octavo.server.transport.limits import Limits
+from octavo.server.transport.protocol import limited_protocol
+from octavo.server.transport.settings import ServerSettings
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000

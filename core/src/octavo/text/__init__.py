@@ -5,7 +5,7 @@ Importing this package imports neither torch nor transformers; `load_tokenizer` 
 
 from octavo.text.chat import Message, render
 from octavo.text.detokenizer import Detokenizer
-from octavo.text.stop import StopStrings
+from octavo.text.stop import AnswerStops, StopStrings
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["Detokenizer", "Message", "StopStrings", "Tokenizer", "load_tokenizer", "render"]
+__all__ = ["AnswerStops", "Detokenizer", "Message", "StopStrings", "Tokenizer", "load_tokenizer", "render"]

@@ -19,6 +19,9 @@ Message: TypeAlias = Mapping[str, Any]
 RunTemplate: TypeAlias = Callable[[str, Mapping[str, Any]], str]
 """Runs a template's source with its variables, which are JSON values; `run_template`, or elsewhere the same."""
 
+Prepare: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Changes a template's variables just before it runs, as JSON values."""
+
 # What the code of a template may raise besides TemplateError: it adds, indexes and divides whatever the messages hold.
 _TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
@@ -37,6 +40,7 @@ def render(
     template: str,
     messages: Sequence[Message],
     run: RunTemplate | None = None,
+    prepare: Prepare | None = None,
     /,
     *,
     add_generation_prompt: bool = True,
@@ -51,7 +55,8 @@ def render(
     templates ask ``is defined``; but not the content of a message that has tool calls. ``add_generation_prompt`` adds
     what begins the assistant's turn; ``continue_final_message`` instead leaves the last message open, for the model to
     go on with. ``tools``: function schemas as OpenAI sends them. ``variables`` are visible to the template by name,
-    ``bos_token`` above all. ``run``: where the template runs; in this process by default.
+    ``bos_token`` above all. ``run``: where the template runs; in this process by default. ``prepare`` has the last word
+    on what it is given.
 
     Raises RequestError: param "messages" if they are malformed, or if the template refuses them, fails on them, or
     makes more than 8 Mi characters of them; "tools" or "chat_template_kwargs" for values that are not JSON.
@@ -63,10 +68,15 @@ def render(
             param="continue_final_message",
         )
     conversation = [_message(message, at) for at, message in enumerate(_listed(messages))]
-    final = _mark_final(conversation) if continue_final_message else ""
     own = {"messages": conversation, "tools": _tools(tools), "add_generation_prompt": add_generation_prompt}
-    given = _plain(variables, "chat_template_kwargs")
-    text = (run or run_template)(template, {"documents": None, **given, **own})
+    given: Mapping[str, Any] = {"documents": None, **_plain(variables, "chat_template_kwargs"), **own}
+    if prepare is not None:
+        given = prepare(given)
+    final = ""
+    if continue_final_message:
+        final, messages = _mark_final(given["messages"])
+        given = {**given, "messages": messages}
+    text = (run or run_template)(template, given)
     return _cut_at_mark(text, final) if continue_final_message else text
 
 
@@ -186,13 +196,13 @@ def _plain(value: Any, param: str, depth: int = 0) -> Any:
     raise RequestError(f"{param} holds a {type(value).__name__}; only JSON values can be in a prompt", param=param)
 
 
-def _mark_final(conversation: list[dict[str, Any]]) -> str:
-    """Marks the end of the last message; returns its content as it was."""
-    final = conversation[-1].get("content")
+def _mark_final(conversation: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """The content of the last message, and the conversation with a mark at its end."""
+    *before, last = conversation
+    final = last.get("content")
     if not isinstance(final, str):
         raise RequestError("continue_final_message: the last message has no content to go on with", param="messages")
-    conversation[-1]["content"] = final + _MARK_AND_SPACE
-    return final
+    return final, [*before, {**last, "content": final + _MARK_AND_SPACE}]
 
 
 def _cut_at_mark(text: str, final: str) -> str:

@@ -68,6 +68,27 @@ class Detokenizer:
         return self._stream.finish()
 
 
+def open_text(tokenizer: Tokenizer, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+    """The text of ids less a character that they begin and do not complete: it is in the text of a `Detokenizer` that
+    goes on from them. For decoders of kind OTHER that is all of the text.
+    """
+    skipped = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
+    kept = _Kept(ids, skipped)
+    pieces = tokenizer.pieces
+    if pieces.spelling is Spelling.BYTE_LEVEL:
+        open_character = _ByteLevel(pieces, kept).pending
+        text = tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text.removesuffix(REPLACEMENT) if open_character else text
+    if pieces.spelling is Spelling.BYTE_FALLBACK:
+        wanted = len(_ByteFallback(pieces, kept).pending)
+        cut = len(ids)
+        while wanted:
+            cut -= 1
+            wanted -= ids[cut] not in skipped and pieces[ids[cut]].lone_byte
+        ids = ids[:cut]
+    return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+
+
 class _Kept:
     """The ids of a prompt that contribute text, from either end; a long prompt is not walked unless it has to be."""
 
@@ -103,6 +124,11 @@ class _ByteLevel:
                 break
         self._utf8.decode(tail)  # leaves the incomplete end of the prompt pending; its text is the prompt's
 
+    @property
+    def pending(self) -> bytes:
+        """The bytes of a character that is not complete."""
+        return self._utf8.getstate()[0]
+
     def push(self, ids: Sequence[int]) -> str:
         pieces = self._pieces
         return self._utf8.decode(b"".join([pieces[token_id].data for token_id in ids]))
@@ -129,6 +155,11 @@ class _ByteFallback:
                 if not self._strip:
                     break
         self._run += self._open_character(prompt)
+
+    @property
+    def pending(self) -> bytes:
+        """The bytes of the run that has not ended; before the first push those of an open character."""
+        return bytes(self._run)
 
     def push(self, ids: Sequence[int]) -> str:
         texts = []

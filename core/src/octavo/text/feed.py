@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
+from octavo.text.parts import CallArguments, CallBegins, CallCut, Part, Span, Thoughts, Unsettled, Words
 from octavo.text.scan import Markers
 
 T = TypeVar("T")
@@ -36,6 +36,11 @@ class Feed:
         self._parts: list[Part] = []
         self._open: _Open = Words
         self._pieces: list[str] = []
+        self._spans: list[Span] = []
+        """Where those of the pieces that are words stand in the answer."""
+        self._trail: list[str] = []
+        """What was taken since the words that were emitted last."""
+        self._taken = 0
         self._record: list[str] | None = None
 
     def add(self, text: str) -> None:
@@ -47,7 +52,7 @@ class Feed:
         """A part of the answer; pieces of one thing are joined when the parts are taken."""
         if isinstance(part, CallArguments):
             self._go_on(part.index, part.json)
-        elif isinstance(part, CallBegins):
+        elif isinstance(part, (CallBegins, CallCut)):
             self._settle()
             self._parts.append(part)
         else:
@@ -57,6 +62,11 @@ class Feed:
         """Emit text for the reader, if there is any."""
         if text:
             self._go_on(Words, text)
+
+    def unsettled(self, text: str) -> None:
+        """Emit text that the end of the answer left open, see `Unsettled`; before the end it is text for the reader."""
+        if text:
+            self._go_on(Unsettled if self.cut else Words, text)
 
     def take_parts(self) -> list[Part]:
         """What was emitted since the last call."""
@@ -69,14 +79,42 @@ class Feed:
             self._settle()
             self._open = what
         self._pieces.append(text)
+        if what is Words or what is Unsettled:
+            self._locate(text)
+
+    def _locate(self, text: str) -> None:
+        """Find words in what was taken: they end where it ends, or before white space that is held back."""
+        trail = "".join(self._trail)
+        end = len(trail)
+        while not trail.endswith(text, 0, end):
+            if not end or trail[end - 1] not in SPACE:
+                self._trail = [trail]
+                return
+            end -= 1
+        begin = self._taken - len(trail) + end - len(text)
+        self._spans.append((begin, begin + len(text)))
+        self._trail = [trail[end:]]
 
     def _settle(self) -> None:
         """Make a part of the pieces."""
         text, self._pieces = "".join(self._pieces), []
-        if text:
-            self._parts.append(CallArguments(self._open, text) if isinstance(self._open, int) else self._open(text))
+        if not text:
+            return
+        if isinstance(self._open, int):
+            self._parts.append(CallArguments(self._open, text))
+        elif self._open is Thoughts:
+            self._parts.append(Thoughts(text))
+        else:
+            words = Unsettled if self._open is Unsettled else Words
+            self._parts.append(words(text, tuple(self._spans)))
+            self._spans = []
 
     # The text that is there.
+
+    @property
+    def cut(self) -> bool:
+        """Whether the answer has ended, and all of it is taken."""
+        return self.ended and not self.rest
 
     @property
     def rest(self) -> int:
@@ -87,6 +125,9 @@ class Feed:
         """The next characters, which are there."""
         taken = self._text[self._at : self._at + count]
         self._at += count
+        if taken:
+            self._trail.append(taken)
+            self._taken += len(taken)
         if self._record is not None and taken:
             self._record.append(taken)
         return taken
@@ -123,6 +164,11 @@ class Feed:
             yield
         return self._text.startswith(literal, self._at)
 
+    def half_of(self, literals: tuple[str, ...]) -> bool:
+        """Whether the text has ended with the beginning of one of these, which stays. Ask `sees` first."""
+        rest = self._text[self._at :]
+        return self.ended and bool(rest) and any(literal.startswith(rest) for literal in literals)
+
     def sees_any(self, literals: tuple[str, ...]) -> Steps[str]:
         """The first of these that comes next, which stays, or ""."""
         for literal in literals:
@@ -150,36 +196,44 @@ class Feed:
             taken.append(self.take(end - self._at))
         return "".join(taken)
 
-    def until(self, markers: Markers, say: Callable[[str], None]) -> Steps[str]:
+    def until(
+        self, markers: Markers, say: Callable[[str], None], half: Callable[[str], None] | None = None
+    ) -> Steps[str]:
         """Take everything before the first marker and give it to ``say``, as it comes; then take the marker, and return
-        it, or "" if the end came first.
+        it, or "" if the end came first. ``half`` is given the beginning of a marker that the text ends with; by default
+        ``say`` is.
         """
         while True:
             at, marker = markers.find(self._text, self._at)
-            if self.ended and not marker:
-                at = len(self._text)
             if at > self._at:
                 say(self.take(at - self._at))
             if marker:
                 return self.take(len(marker))
             if self.ended:
+                if self.rest:
+                    (half or say)(self.take(self.rest))
                 return ""
             yield
 
-    def trimmed_until(self, markers: Markers, say: Callable[[str], None]) -> Steps[str]:
+    def trimmed_until(
+        self, markers: Markers, say: Callable[[str], None], half: Callable[[str], None] | None = None
+    ) -> Steps[str]:
         """As `until`, but white space is held back until something follows, and not said before a marker: it is `gap`
-        then.
+        then. ``half`` is given the white space before half a marker, too.
         """
         gap = _Gap(say)
-        marker = yield from self.until(markers, gap.say)
-        if not marker:
+        halves: list[str] = []
+        marker = yield from self.until(markers, gap.say, halves.append)
+        if halves:
+            (half or say)(gap.space + halves[0])
+        elif not marker:
             gap.flush()
         self.gap = gap.space
         return marker
 
     def words_until(self, markers: Markers) -> Steps[str]:
-        """As `trimmed_until`, what comes before the marker being words."""
-        return (yield from self.trimmed_until(markers, self.words))
+        """As `trimmed_until`, what comes before the marker being words, and half a marker at the end unsettled."""
+        return (yield from self.trimmed_until(markers, self.words, self.unsettled))
 
 
 class _Gap:

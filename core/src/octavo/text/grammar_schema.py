@@ -19,6 +19,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
+from octavo.text.schema_vacuous import without_vacuous
+
 _EXACT = 2**53
 _STEPS = tuple(float(f"1e{exponent}") for exponent in range(-9, 3))
 """What numbers with an exclusive bound are multiples of: the first that float64 tells from the bound."""
@@ -47,6 +49,7 @@ class BadForm(ValueError):
 
 def exact(schema: Any) -> Any:
     """A schema that llguidance enforces exactly where it takes it. Raises BadForm."""
+    schema = without_vacuous(schema)
     for part in _subschemas(schema):
         _refuse_flaws(part)
     return _mended(schema)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
+from octavo.text.grammar_regex import ascii_classes
 from octavo.text.grammar_schema import BadForm, exact
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def ll_grammar(form: str, source: str, special: Mapping[str, int]) -> str:
         case "json_object":
             return _json_grammar('{"type": "object"}')
         case "regex":
-            return LLMatcher.grammar_from_regex(_unanchored(source))
+            return LLMatcher.grammar_from_regex(ascii_classes(_unanchored(source)))
         case "choice":
             choices = json.loads(source)
             return LLMatcher.grammar_from_lark("start: " + " | ".join(map(_quoted, choices)))

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+Span: TypeAlias = tuple[int, int]
+"""Begin and end of a stretch of a text, in characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -19,9 +22,21 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Text for the reader."""
+    """Text for the reader.
+
+    ``spans`` says where the text stands in what the parser was given, all pushes joined; empty where it does not stand
+    there. It is no part of the value: logprobs are found by it.
+    """
 
     text: str
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled(Words):
+    """Text that was held back to the end of the answer, because it is the beginning of a marker or of a tool call whose
+    name never came. Parsers emit it in `OutputParser.finish` alone; whether it is text depends on why the answer ended.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +63,24 @@ class CallArguments:
     json: str
 
 
-Part: TypeAlias = Words | Thoughts | CallBegins | CallArguments
+@dataclass(frozen=True, slots=True)
+class CallCut:
+    """The answer ended inside this call: its arguments are what was written, and no more. Without it a call is
+    complete.
+    """
+
+    index: int
+
+
+Part: TypeAlias = Words | Thoughts | CallBegins | CallArguments | CallCut
 
 
 class OutputParser(Protocol):
-    """Sorts one answer's text into parts, as it comes. Every text has parts: a parser never fails on one."""
+    """Sorts one answer's text into parts, as it comes. Every text has parts: a parser never fails on one.
+
+    Words should say by their ``spans`` where they stand in the text, for their logprobs: others are looked for, and the
+    same text may stand in what is no words.
+    """
 
     def push(self, text: str) -> list[Part]:
         """What this text settles, in order; what may still become something else is held back."""
@@ -64,9 +92,13 @@ class OutputParser(Protocol):
 class PlainParser:
     """For answers that are words alone."""
 
+    def __init__(self) -> None:
+        self._at = 0
+
     def push(self, text: str) -> list[Part]:
         """See `OutputParser.push`."""
-        return [Words(text)] if text else []
+        begin, self._at = self._at, self._at + len(text)
+        return [Words(text, ((begin, self._at),))] if text else []
 
     def finish(self) -> list[Part]:
         """See `OutputParser.finish`."""

@@ -38,20 +38,27 @@ class Veil:
     def __init__(self, markers: Markers) -> None:
         self._markers = markers
         self._held = ""
+        self._at = 0  # where what is held back begins in all that was pushed
 
-    def push(self, text: str) -> str:
-        """The text less the markers; what may be the beginning of one is held back."""
+    def push(self, text: str) -> tuple[str, list[tuple[int, int]]]:
+        """The text less the markers, and where it stands in all that was pushed; what may be the beginning of a marker
+        is held back.
+        """
         text = self._held + text
-        shown, start = [], 0
+        shown, spans, start = [], [], 0
         while True:
             at, marker = self._markers.find(text, start)
-            shown.append(text[start:at])
+            if at > start:
+                shown.append(text[start:at])
+                spans.append((self._at + start, self._at + at))
             if not marker:
                 self._held = text[at:]
-                return "".join(shown)
+                self._at += at
+                return "".join(shown), spans
             start = at + len(marker)
 
-    def finish(self) -> str:
-        """What was held back, when no more text comes."""
+    def finish(self) -> tuple[str, list[tuple[int, int]]]:
+        """What was held back, when no more text comes, and where it stands."""
         held, self._held = self._held, ""
-        return held
+        begin, self._at = self._at, self._at + len(held)
+        return held, [(begin, self._at)] if held else []

@@ -55,10 +55,12 @@ class StopStrings:
         other._root = other._state = self._root
         return other
 
-    def push(self, text: str) -> tuple[str, str | None]:
+    def push(self, text: str, *, early: bool = False, last: bool = False) -> tuple[str, str | None]:
         """More text; returns what is safe to show now, and the stop string that ended it, if one has.
 
-        Held back is the longest end that may still become a stop string. After a match nothing is returned any more.
+        ``early``: a stop string that this text completes does not count, as the sequence has to go on. ``last``:
+        nothing follows. Otherwise the longest end is held back that may still become a stop string. After a match
+        nothing is returned any more.
         """
         if self._matched is not None:
             return "", self._matched
@@ -68,11 +70,11 @@ class StopStrings:
         whole = self._held + text
         for at, character in enumerate(text, start=len(self._held) + 1):
             state = self._step(state, character)
-            if state.stop is not None:
+            if state.stop is not None and not early:
                 self._matched, self._held = state.stop, ""
                 return whole[: at if self._include else at - len(state.stop)], state.stop
-        self._state = state
-        safe = len(whole) - state.depth
+        self._state = self._root if last else state
+        safe = len(whole) - self._state.depth
         self._held = whole[safe:]
         return whole[:safe], None
 
@@ -89,6 +91,45 @@ class StopStrings:
             if state.fallback is None:
                 return state
             state = state.fallback
+
+
+class AnswerStops:
+    """Watches the answer for stop strings, and lets reasoning between ``marks`` (its beginning and its end) pass.
+
+    ``inside``: the text begins in the midst of reasoning. A stop string lies within one stretch of the answer: the
+    marks are no part of it, and stop nothing.
+    """
+
+    def __init__(self, stops: StopStrings, marks: tuple[str, str], *, inside: bool) -> None:
+        self._stops = stops
+        self._marks = marks
+        self._inside = inside
+        self._held = ""
+        """The end of the text where it may be the beginning of a mark."""
+
+    def push(self, text: str, *, early: bool = False, last: bool = False) -> tuple[str, str | None]:
+        """See `StopStrings.push`."""
+        shown: list[str] = []
+        text = self._held + text
+        while True:
+            mark = self._marks[self._inside]
+            before, found, after = text.partition(mark)
+            held = 0 if found or last else _overlap(before, mark)
+            text, self._held = before[: len(before) - held], before[len(before) - held :]
+            if not self._inside:
+                text, stop = self._stops.push(text, early=early, last=bool(found) or last)
+                if stop is not None:
+                    return "".join([*shown, text]), stop
+            shown += [text, found]
+            if not found:
+                return "".join(shown), None
+            self._inside = not self._inside
+            text = after
+
+
+def _overlap(text: str, mark: str) -> int:
+    """How many characters at the end of a text are the beginning of a mark that is not in it."""
+    return next((size for size in range(len(mark) - 1, 0, -1) if text.endswith(mark[:size])), 0)
 
 
 def _automaton(stops: Sequence[str]) -> _State:

@@ -11,6 +11,7 @@ template like the weights it came with: from a source you trust.
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from jinja2.utils import Namespace
 
 MAX_RENDERED = 8 * 1024 * 1024  # characters; some 2 million tokens, more than any context
 _MAX_POWER_BITS = 1024
+_ESCAPED_MARK = re.compile(r"(?<!\\)((?:\\\\)*)\\u(e0[0-9a-f]{2})")
 
 
 class Refusal(TemplateError):
@@ -110,7 +112,9 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON as models saw it in training; jinja2's own filter escapes "<", ">", "&" and "'" for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    # The marks of `octavo.text.special_text` have to be found again.
+    return _ESCAPED_MARK.sub(lambda found: found[1] + chr(int(found[2], 16)), text) if ensure_ascii else text
 
 
 def _make_environment() -> _Sandbox:

@@ -14,7 +14,7 @@ from server.conftest import Serve, Served
 from server_fake import FakeEngine
 
 from octavo.server import ServerSettings
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 
 
 def _lines(count: int, prefix: str = "c", url: str = "/v1/completions", **body: Any) -> bytes:
@@ -192,6 +192,15 @@ def test_files_are_listed_in_pages_kept_and_deleted(client: openai.OpenAI, serve
     for query in ("limit=0", "limit=x", "limit=10001", "order=up"):
         assert served.request("GET", f"/v1/files?{query}").status == 400
     assert served.request("GET", "/v1/batches?limit=101").status == 400
+
+
+@pytest.mark.parametrize("what", ["files", "batches"])
+def test_a_page_that_ends_with_the_list_has_no_more(client: openai.OpenAI, what: str) -> None:
+    other = client.with_options(api_key=f"an owner of three {what}")  # a batch brings files of its own
+    for _ in range(3):
+        _upload(other, _lines(1)) if what == "files" else _begin(other, _lines(1))
+    for limit, more in ((2, True), (3, False), (4, False)):
+        assert getattr(other, what).list(limit=limit).has_more is more
 
 
 def test_a_file_that_a_batch_reads_is_not_deleted(client: openai.OpenAI, engine: FakeEngine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,49 @@ def test_a_tail_of_zeros_after_a_power_failure_is_cut_off(tmp_path: Path) -> Non
     assert _line(1) in again
     again.close()
     assert len(_lines(tmp_path / "out.jsonl")) == 1
+
+
+def test_a_line_with_zeros_inside_is_run_again_with_all_behind_it(tmp_path: Path) -> None:
+    """A power failure may leave a page of zeros before a page that was written."""
+    journal = _open(tmp_path)
+    for number in (1, 2, 3):
+        journal.answer(_line(number), _reply())
+    journal.close()
+    path = tmp_path / "out.jsonl"
+    first, second, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second[:40] + bytes(len(second) - 60) + second[-20:] + third)
+    again = _open(tmp_path)
+    assert [number for number in (1, 2, 3) if _line(number) in again] == [1]
+    assert again.answered == 1 and path.read_bytes() == first
+    again.answer(_line(2), _reply())
+    again.close()
+    assert [line["id"] for line in _lines(path)] == ["batch_req_abc-1", "batch_req_abc-2"]
+
+
+def test_a_line_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    journal = _open(tmp_path)
+    journal.answer(_line(1), _reply())
+    journal.refuse(BadLine(2, None, "invalid_json_line", "Line 2: nonsense.", None))
+    journal.close()
+    for name in ("out.jsonl", "err.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes() * 2)
+    again = _open(tmp_path)
+    assert (again.answered, again.failed, again.tokens.input, again.tokens.output) == (1, 1, 3, 2)
+    again.close()
+
+
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_a_line_is_whole_where_the_system_takes_it_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data)[:most]))
+    journal = _open(tmp_path)
+    for number in (1, 2):
+        journal.answer(_line(number), _reply())
+    journal.close()
+    assert [line["id"] for line in _lines(tmp_path / "out.jsonl")] == ["batch_req_abc-1", "batch_req_abc-2"]
 
 
 @pytest.mark.parametrize(

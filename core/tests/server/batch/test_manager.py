@@ -21,13 +21,13 @@ from server_fake import FakeEngine
 from octavo.errors import EngineDead
 from octavo.server import ServerSettings, create_app
 from octavo.server.batch import manager
-from octavo.server.batch.file_store import outputs_of
+from octavo.server.batch.file_store import FileStore, outputs_of
 from octavo.server.batch.inside import Inside
 from octavo.server.batch.manager import Batches
 from octavo.server.batch.store import Batch, BatchObject, BatchStore, RequestCounts
 from octavo.server.batch.tables import BATCHES, FILES
-from octavo.server.database import Database
-from octavo.server.service import Service
+from octavo.server.generation.service import Service
+from octavo.server.transport.database import Database
 
 OWNER = "me"
 WINDOW = 24 * 3600
@@ -63,15 +63,17 @@ class Server:
         self.service: Service = self.app.state.service
         self.store = BatchStore(self.service.database)
         self.now = 1_000_000.0
-        self.service.files._clock = lambda: self.now
-        self.batches = Batches(self.service, self.service.files, self.store, lambda: self.now)
+        self.files = FileStore(
+            self.service.database, folder / "files", self.settings.limits.stored_bytes, lambda: self.now
+        )
+        self.batches = Batches(self.service, self.files, self.store, lambda: self.now)
 
     async def begin(self, data: bytes) -> str:
         """Upload a file and make a batch of it."""
-        path = self.service.files.folder / "upload"
+        path = self.files.folder / "upload"
         path.write_bytes(data)
         with path.open("rb") as content:
-            file = await self.service.files.add(OWNER, "in", "batch", content, len(data), None)
+            file = await self.files.add(OWNER, "in", "batch", content, len(data), None)
         now = int(self.now)
         shown = BatchObject(
             id=f"batch_{os.urandom(8).hex()}",
@@ -99,7 +101,7 @@ class Server:
     def content(self, id: str | None) -> list[Any]:
         """The lines of a file."""
         assert id is not None
-        return [json.loads(line) for line in self.service.files.path(id).read_text().splitlines()]
+        return [json.loads(line) for line in self.files.path(id).read_text().splitlines()]
 
     async def close(self) -> None:
         await self.batches.close()
@@ -148,7 +150,7 @@ async def test_a_server_that_dies_while_it_finishes_a_batch_makes_nothing_twice(
     async with _server(tmp_path, engine) as first:
         batch = await first.begin(_lines(3) + b"nonsense\n")
         shown = await first.ended(batch)
-        files = first.service.files
+        files = first.files
         output, error = outputs_of(batch)
         # Wind the clock back to what a kill at this step would have left.
         values = {"status": "finalizing", "outcome": "completed", "output_file_id": None, "error_file_id": None}
@@ -164,7 +166,7 @@ async def test_a_server_that_dies_while_it_finishes_a_batch_makes_nothing_twice(
         assert again.request_counts == shown.request_counts
         assert (again.output_file_id, again.error_file_id) == (output, error)
         assert len(second.content(output)) == 3 and len(second.content(error)) == 1
-        assert (await second.service.files.get(OWNER, output)).purpose == "batch_output"
+        assert (await second.files.get(OWNER, output)).purpose == "batch_output"
     assert len(engine.seen) == 3
 
 
@@ -227,7 +229,7 @@ async def test_an_input_that_is_gone_fails_its_batch(tmp_path: Path) -> None:
         server.batches._closed = True  # begins nothing yet
         batch = await server.begin(_lines(1))
         shown = (await server.store.get(OWNER, batch)).shown
-        server.service.files.path(shown.input_file_id).unlink()
+        server.files.path(shown.input_file_id).unlink()
         server.batches._closed = False
         server.batches.begin(batch)
         ended = await server.ended(batch)
@@ -264,7 +266,7 @@ async def test_lines_are_less_urgent_than_requests_where_the_engine_knows_of_urg
 async def test_expired_files_and_leftovers_go_and_nothing_else(tmp_path: Path) -> None:
     engine = FakeEngine(pause=60)
     async with _server(tmp_path, engine) as server:
-        files = server.service.files
+        files = server.files
         batch = await server.begin(_lines(3))
         await _until(lambda: engine.running == 3)
         read = (await server.store.get(OWNER, batch)).shown.input_file_id
@@ -306,7 +308,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from server_fake import FakeEngine
 from octavo.server import ServerSettings, serve
-from octavo.server.database import Database
+from octavo.server.transport.database import Database
 
 folder = Path({folder!r})
 settings = ServerSettings(

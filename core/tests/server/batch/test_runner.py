@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request, Response
 from server_fake import FakeEngine
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from octavo.errors import EngineDead, QueueFull
 from octavo.server import create_app
@@ -20,7 +23,7 @@ from octavo.server.batch.inside import Inside, endpoints_of
 from octavo.server.batch.journal import Journal
 from octavo.server.batch.lines import Line, LineReader, Rules
 from octavo.server.batch.runner import LineRunner
-from octavo.server.owner import owner_of
+from octavo.server.transport.owner import owner_of
 
 
 def _file(count: int, **body: Any) -> bytes:
@@ -198,11 +201,9 @@ async def test_the_rest_can_be_refused(tmp_path: Path) -> None:
 
 
 async def test_a_line_is_run_for_its_owner(tmp_path: Path) -> None:
-    app = FastAPI()
-
-    @app.post("/v1/completions")
     async def whose(request: Request) -> Response:
         return Response(json.dumps({"owner": owner_of(request)}), media_type="application/json")
 
+    app = Starlette(routes=[Route("/v1/completions", whose, methods=["POST"])])
     reply = await Inside(app, "somebody").post("/v1/completions", b"{}", "id")
     assert json.loads(reply.body) == {"owner": "somebody"}

@@ -10,7 +10,7 @@ import pytest
 from server_fake import E_ACUTE, FakeEngine
 
 from octavo.server import ServerSettings
-from octavo.server.limits import Limits
+from octavo.server.transport.limits import Limits
 from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
 from octavo.text.reasoning import ReasoningParser
 from octavo.text.tools import ToolParser

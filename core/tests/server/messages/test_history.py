@@ -113,3 +113,14 @@ def test_what_is_missing_is_named() -> None:
         chat_messages(None, [{"role": "user", "content": [result("t9")]}])
     with pytest.raises(RequestError, match=r"end.*: t1, t2"):
         chat_messages(None, messages[:1])
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"), [('{"at": "do', '{"at": "do'), ([1], "[1]"), ({"at": "é"}, '{"at":"é"}'), ({}, "{}")]
+)
+def test_what_the_model_wrote_in_place_of_an_input_is_kept(given: object, arguments: str) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "look around", "input": given}
+    messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result("t1")]}]
+    chat, _ = chat_messages(None, messages)
+    assert chat[0]["tool_calls"][0]["function"] == {"name": "look around", "arguments": arguments}
+    assert chat[1]["name"] == "look around"

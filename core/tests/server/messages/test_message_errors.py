@@ -50,9 +50,9 @@ def told(reply: Any) -> dict[str, Any]:
         (asks([RESULT], "assistant"), "messages.0.content.0.type"),
         (asks([RESULT]), "messages"),
         (asks([CALL], "assistant"), "messages"),
-        (asks([{**CALL, "input": "{}"}], "assistant"), "messages.0.content.0.input"),
+        (asks([{**CALL, "input": None}], "assistant"), "messages.0.content.0.input"),
         (asks([{**CALL, "id": None}], "assistant"), "messages.0.content.0.id"),
-        (asks([{**CALL, "name": "two words"}], "assistant"), "messages.0.content.0.name"),
+        (asks([{**CALL, "name": ""}], "assistant"), "messages.0.content.0.name"),
         (asks([CALL, CALL], "assistant"), "messages.0.content.1.id"),
         (asks([{"type": "server_tool_use", "id": "s"}], "assistant"), "messages.0.content.0.type"),
         ({"messages": [*HI, {"role": "assistant", "content": [CALL]}, *HI]}, "messages"),
@@ -162,3 +162,91 @@ def test_other_routes_keep_their_errors(served) -> None:
     assert served.request("POST", "/v1/chat/completions", {"model": "none", "messages": HI}).status == 404
     assert "error" in served.request("GET", "/v1/message").json
     assert set(served.request("GET", "/v1/message").json) == {"error"}
+
+
+TEXT = {"type": "text", "text": "Hi"}
+CALLED = [*HI, {"role": "assistant", "content": [CALL]}]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"chat_template_kwargs": {}}, "chat_template_kwargs"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"max_completion_tokens": 5}, "max_completion_tokens"),
+        ({"top_logprobs": 5}, "top_logprobs"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"return_token_ids": True}, "return_token_ids"),
+        ({"compaction": {"type": "x"}}, "compaction"),
+        ({"fallbacks": [{"model": "m"}]}, "fallbacks"),
+        ({"inference_geo": "us"}, "inference_geo"),
+        ({"thread": {"id": "t"}}, "thread"),
+        ({"diagnostics": {"previous_message_id": "m"}}, "diagnostics"),
+        ({"service_tier": "priority"}, "service_tier"),
+        ({"messages": [{"role": "user", "content": "Hi", "name": "Bo"}]}, "messages.0.name"),
+        (asks([{**TEXT, "color": "red"}]), "messages.0.content.0.color"),
+        ({"system": [{**TEXT, "color": "red"}]}, "system.0.color"),
+        (asks([{**CALL, "caller": {"type": "code_execution_20250825"}}], "assistant"), "messages.0.content.0.caller"),
+        (asks([{**CALL, "toolset_name": "x"}], "assistant"), "messages.0.content.0.toolset_name"),
+        (
+            {"messages": [*CALLED, {"role": "user", "content": [{**RESULT, "is_error": "no"}]}]},
+            "messages.2.content.0.is_error",
+        ),
+        (
+            {"messages": [*CALLED, {"role": "user", "content": [{**RESULT, "status": "ok"}]}]},
+            "messages.2.content.0.status",
+        ),
+        ({"tools": [{**TOOL, "input_examples": [{}]}]}, "tools.0.input_examples"),
+        ({"tools": [{**TOOL, "defer_loading": True}]}, "tools.0.defer_loading"),
+        ({"tools": [{**TOOL, "allowed_callers": ["code_execution_20250825"]}]}, "tools.0.allowed_callers"),
+        ({"tools": [{**TOOL, "parameters": {}}]}, "tools.0.parameters"),
+        ({"tools": [TOOL], "tool_choice": {"type": "auto", "name": "look"}}, "tool_choice.name"),
+        ({"thinking": {"type": "enabled", "budget_tokens": "5"}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "enabled", "effort": "low"}}, "thinking.effort"),
+        ({"output_config": {"task_budget": {"type": "tokens", "total": 5}}}, "output_config.task_budget"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {}, "strict": True}}},
+            "output_config.format.strict",
+        ),
+        ({"context_management": {"edits": 5}}, "context_management.edits"),
+        ({"context_management": {"keep": 5}}, "context_management.keep"),
+        ({"metadata": "me"}, "metadata"),
+    ],
+)
+def test_a_field_that_nobody_reads_is_refused(served, engine: FakeEngine, path, fields, named) -> None:
+    reply = served.request("POST", path, {"model": "fake", "max_tokens": 9, "messages": HI} | fields)
+    assert (reply.status, told(reply)["type"]) == (400, "invalid_request_error")
+    assert named in told(reply)["message"]
+    assert not engine.seen
+
+
+def test_what_concerns_caching_billing_and_speed_alone_passes(served, engine: FakeEngine) -> None:
+    cached = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    body = {
+        "model": "fake",
+        "max_tokens": 9,
+        "system": [{**TEXT, **cached}],
+        "messages": [
+            {"role": "user", "content": [{**TEXT, "citations": None, **cached}]},
+            {"role": "assistant", "content": [{**TEXT, "citations": [{"type": "char_location"}]}]},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": "s"}]},
+            {"role": "assistant", "content": [{**CALL, "caller": {"type": "direct"}, **cached}]},
+            {"role": "user", "content": [{**RESULT, "is_error": False, **cached}]},
+        ],
+        "tools": [{**TOOL, **cached, "eager_input_streaming": True, "allowed_callers": ["direct"], "type": "custom"}],
+        "metadata": {"user_id": "u"},
+        "service_tier": "auto",
+        "speed": "fast",
+        "inference_geo": "global",
+        "betas": ["x"],
+        "anthropic_version": "bedrock-2023-05-31",
+        "anthropic_beta": ["y"],
+        "user_profile_id": "p",
+        "fallbacks": [],
+        "stream_options": None,
+        **cached,
+    }
+    assert served.request("POST", "/v1/messages", body).status == 200
+    assert served.request("POST", "/v1/messages/count_tokens", body).json["input_tokens"] == len(engine.seen[0].prompt)

@@ -165,6 +165,21 @@ def test_any_answer_is_the_same_as_a_stream(served, say, answer: str, limit: int
     }
 
 
+def test_calls_are_numbered_in_their_order_whatever_a_parser_numbers_them(served, say) -> None:
+    say("[][ ")  # the parser of these tests counts the first, which has no name, and tells the second alone
+    whole = served.request("POST", "/v1/messages", ASK | {"tools": [TOOL]})
+    assert whole.status == 200
+    [call] = whole.json["content"]
+    assert (call["type"], call["name"], call["input"]) == ("tool_use", "", {})
+    [block], last = assembled(served, tools=[TOOL])
+    assert (block["type"], block["name"], block["json"]) == ("tool_use", "", "")
+    assert last["delta"]["stop_reason"] == whole.json["stop_reason"] == "tool_use"
+    chat = served.chat(tools=[{"type": "function", "function": {"name": "look"}}])
+    assert len(chat.json["choices"][0]["message"]["tool_calls"]) == 1
+    events = served.chat(tools=[{"type": "function", "function": {"name": "look"}}], stream=True).events
+    assert [call["index"] for e in events for call in e["choices"][0]["delta"].get("tool_calls", ())] == [0]
+
+
 def test_the_client_s_helper_sees_inputs_grow(claude: anthropic.Anthropic, say) -> None:
     say('[look {"at": "door", "to": "x"}]')
     with claude.messages.stream(**ASK, tools=[TOOL]) as stream:

@@ -17,24 +17,29 @@ TOOL = {
 }
 
 
+def _first(arguments) -> str:
+    """The argument that the tool has, or the text that was written in place of arguments."""
+    return arguments if isinstance(arguments, str) else str(arguments["a"])
+
+
 class ToyTokenizer(FakeTokenizer):
     """Its template writes what a conversation with tools consists of."""
 
     template = "{{ tools }}<think>"
 
-    def apply_chat_template(self, messages, **kwargs) -> list[int]:
+    def render_chat(self, messages, **kwargs) -> str:
         told = []
         for message in messages:
             thoughts = f"<think>{message['reasoning_content']}</think>" if "reasoning_content" in message else ""
             calls = "".join(
-                f"[{call['function']['name']}:{call['id']}:{call['function']['arguments']['a']}]"
+                f"[{call['function']['name']}:{call['id']}:{_first(call['function']['arguments'])}]"
                 for call in message.get("tool_calls", [])
             )
             about = f"({message['tool_call_id']})" if "tool_call_id" in message else ""
             told.append(f"{message['role']}{about}:{thoughts}{message['content']}{calls}|")
         tools = "".join(f"tool={tool['function']['name']};" for tool in kwargs.get("tools") or [])
         variables = "".join(f"{key}={kwargs[key]};" for key in ("reasoning_effort", "enable_thinking") if key in kwargs)
-        return self.encode(tools + variables + "".join(told))
+        return tools + variables + "".join(told)
 
 
 def call(name: str, **arguments: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from server_fake import FakeEngine
 
-from octavo.server.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT
+from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest
 from octavo.server.responses.schema import ResponseRequest
-from octavo.server.schema import ChatCompletionRequest, CompletionRequest
+from octavo.server.transport.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT
 
 ASKS = {
     "response_format": {"type": "json_object"},

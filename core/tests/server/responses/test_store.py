@@ -15,7 +15,6 @@ from server_fake import HELLO, FakeEngine
 
 from octavo.errors import ConfigError, ObjectNotFound
 from octavo.server import ServerSettings
-from octavo.server.database import IN_MEMORY, Database
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.item_rows import Page
 from octavo.server.responses.items import InputText, Message, OutputText, new_id
@@ -23,7 +22,7 @@ from octavo.server.responses.replies import ReasoningConfig, ResponseObject, Tex
 from octavo.server.responses.retention import Retention
 from octavo.server.responses.store import LEASE_SECONDS, ResponseStore
 from octavo.server.responses.tables import CONVERSATIONS, ITEMS, RESPONSES
-from octavo.server.tables import METADATA
+from octavo.server.transport.database import IN_MEMORY, METADATA, Database
 
 DAY = 86400.0
 
@@ -178,6 +177,55 @@ async def test_the_oldest_goes_where_there_is_too_much() -> None:
     kept = await store.database.run(lambda c: set(c.scalars(sql.select(RESPONSES.c.id)))) - {running.id}
     assert kept == set(ids[-len(kept) :]) and 10 < len(kept) < 30
     assert (await store.get("me", running.id)).status == "in_progress"
+
+
+async def test_what_is_deleted_is_served_by_no_name() -> None:
+    """Neither a response's input nor its output, and nothing that a conversation held."""
+    store, response, said = _store(Clock()), _response(), _user("Hi")
+    conversations = ConversationStore(store)
+    talk = await conversations.create("me", {}, [_user("a")])
+    (held,) = await conversations.items("me", talk.id)
+    await store.insert("me", response, [said])
+    ids = [said.id, response.output[0].id, held.id]
+    assert set(await store.find("me", ids)) == set(ids)
+    await store.delete("me", response.id)
+    await conversations.delete("me", talk.id)
+    for name in ids:
+        with pytest.raises(ObjectNotFound, match=f"Item with id '{name}' not found"):
+            await store.find("me", [name])
+    assert await _rows(store, ITEMS) == 0
+
+
+@pytest.mark.parametrize("where", ["input", "output", "later output", "events"])
+async def test_a_response_counts_all_that_is_kept_of_it(where: str) -> None:
+    store, long = _store(Clock()), "".join(map(chr, range(0x4E00, 0x4E00 + 2000)))
+    plain, running = _response(), _response("in_progress")
+    await store.insert("me", plain, [_user("Hi")])
+    before = await _bytes(store)
+    if where in ("input", "output"):
+        await store.insert("me", _response(text=long if where == "output" else "x"), [_user(long)])
+    else:
+        await store.insert("me", running, [])
+        output = _response(text=long if where == "later output" else "x").output
+        ended = structs.replace(running, status="completed", output=output)
+        events = long.encode() if where == "events" else None
+        await store.database.run(lambda c: store.settle(c, "me", ended, events))
+    assert await _bytes(store) - before > len(long)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_page_says_whether_there_is_more(order) -> None:
+    store, response = _store(Clock()), _response()
+    await store.insert("me", response, [_user(str(i)) for i in range(4)])
+    talk = await ConversationStore(store).create("me", {}, [_user(str(i)) for i in range(4)])
+    for limit, more in ((3, True), (4, False), (5, False)):
+        found, has_more = await store.inputs("me", response.id, Page(limit, order))
+        assert (len(found), has_more) == (min(limit, 4), more)
+        found, has_more = await ConversationStore(store).page("me", talk.id, Page(limit, order))
+        assert (len(found), has_more) == (min(limit, 4), more)
+    first, _ = await store.inputs("me", response.id, Page(1, order))
+    rest, has_more = await store.inputs("me", response.id, Page(3, order, first[0].id))
+    assert (len(rest), has_more) == (3, False)
 
 
 async def test_a_conversation_counts_what_it_holds() -> None:

@@ -187,7 +187,7 @@ def test_a_form_is_asked_for_by_either_api(served, engine: FakeEngine) -> None:
     ("fields", "param"),
     [
         ({"text": {"format": {"type": "bananas"}}}, "text.format.type"),
-        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.json_schema.schema"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}}, "text.format"),
     ],
 )

@@ -211,3 +211,52 @@ def test_a_call_that_a_limit_cut_is_left_out_of_the_history(toy, engine) -> None
     assert cut["output"][-1]["status"] == "incomplete"
     served.respond(tools=[TOOL], input="Go on", previous_response_id=cut["id"])
     assert engine.seen[-1].text == "tool=add;user:Hi|assistant:So|user:Go on|"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_call_that_was_cut_is_served_again_with_an_output_or_without(toy, engine, kept: bool) -> None:
+    served = toy(f"So {call('add', a=1)}"[: -len("1}}</tool_call>")])
+    made = served.respond(tools=[TOOL]).json
+    message, cut = made["output"]
+    assert (made["status"], cut["arguments"], cut["status"]) == ("completed", '{"a": ', "incomplete")
+    output = {"type": "function_call_output", "call_id": cut["call_id"], "output": "not JSON"}
+    user = {"role": "user", "content": "Go on"}
+
+    def again(*items: Any) -> str:
+        if kept:
+            body = {"previous_response_id": made["id"], "input": list(items)}
+        else:
+            body = {"input": [{"role": "user", "content": "Hi"}, message, cut, *items]}
+        reply = served.respond(tools=[TOOL], **body)
+        assert reply.status == 200, reply.body
+        return str(engine.seen[-1].text)
+
+    toy("Well.")
+    assert again(user) == "tool=add;user:Hi|assistant:So|user:Go on|"
+    call_id = cut["call_id"]
+    assert again(output, user) == (
+        f'tool=add;user:Hi|assistant:So[add:{call_id}:{{"a": ]|tool({call_id}):not JSON|user:Go on|'
+    )
+
+
+def test_a_conversation_goes_on_behind_a_call_that_was_cut(toy, engine) -> None:
+    served = toy(f"So {call('add', a=1)}"[: -len("1}}</tool_call>")])
+    talk = served.request("POST", "/v1/conversations", {}).json["id"]
+    assert served.respond(tools=[TOOL], conversation=talk).json["output"][1]["status"] == "incomplete"
+    toy("Well.")
+    assert served.respond(tools=[TOOL], conversation=talk, input="Go on").status == 200
+    assert engine.seen[-1].text == "tool=add;user:Hi|assistant:So|user:Go on|"
+
+
+@pytest.mark.parametrize("arguments", ['{"a', "[1]", '{"a": NaN}', '{"a": "x\ny"}', '"a"'])
+def test_a_call_whose_arguments_are_no_object_is_served(toy, engine, arguments: str) -> None:
+    made = {"type": "function_call", "call_id": "c1", "name": "add two!", "arguments": arguments}
+    user = {"role": "user", "content": "Hi"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "not JSON"}
+    served = toy("Well.")
+    assert served.respond(tools=[TOOL], input=[user, made, output]).status == 200
+    assert engine.seen[-1].text.startswith("tool=add;user:Hi|assistant:[add two!:c1:")
+    assert served.respond(tools=[TOOL], input=[user, made, user]).status == 200
+    assert engine.seen[-1].text == (
+        f'tool=add;user:Hi|assistant:{{"name": "add two!", "arguments": {arguments}|user:Hi|'
+    )

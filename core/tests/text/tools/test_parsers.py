@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 from text.parsing import TOOLS, cuts, joined, loaded, parse
@@ -134,7 +134,7 @@ CASES = [
             '<function=get_weather>\n<parameter=city>\n\nSay "hi"\n  <b>\n</parameter>\n'
             '<parameter=other>{"a": [1]}</parameter></function>'
         ),
-        [("call", "get_weather"), ("arguments", {"city": '\nSay "hi"\n  <b>', "other": {"a": [1]}})],
+        [("call", "get_weather"), ("arguments", {"city": '\nSay "hi"\n  <b>', "other": '{"a": [1]}'})],
     ),
     ("json", f"```\n[{OBJECT}]\n```", [*ROME]),
 ]
@@ -269,6 +269,13 @@ def test_no_text_is_too_odd(kind: ToolParser, text: str, seed: int) -> None:
         said.encode()
 
 
+DELIMITERS = {
+    "qwen3_coder": ("</parameter>", "</function>", "</tool_call>", "</seed:tool_call>"),
+    "gemma": ("<escape>",),
+}
+"""What a string cannot hold in formats that have no escapes; hypothesis finds such constants in the code."""
+
+
 @pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.name)
 @settings(max_examples=100, deadline=None)
 @given(
@@ -282,11 +289,14 @@ def test_no_text_is_too_odd(kind: ToolParser, text: str, seed: int) -> None:
     seed=st.integers(0, 2**32),
 )
 def test_arguments_come_out_as_they_were_meant(kind: ToolParser, city: str, days: int, more, seed: int) -> None:
+    assume(not any(mark in city for mark in DELIMITERS.get(kind.name, ())))
     meant = {"city": city, "days": days, "more": more}
     text = WRITERS[kind.name](meant)
+    # What has no schema is the text that was written, where the format has no types of its own.
+    expected = meant | {"more": json.dumps(more)} if kind.name == "qwen3_coder" else meant
     for pieces in list(cuts(text, seed))[-3:]:
         got = loaded(parse(kind.open(TOOLS), pieces))
-        assert got == [("call", "get_weather"), ("arguments", meant)], text
+        assert got == [("call", "get_weather"), ("arguments", expected)], text
 
 
 @pytest.mark.parametrize(
@@ -302,7 +312,8 @@ def test_arguments_come_out_as_they_were_meant(kind: ToolParser, city: str, days
 def test_arguments_that_are_made_into_json_are_json_as_far_as_they_go(name: str, start: str, rest: str) -> None:
     found = joined(parse(KINDS[name].open(TOOLS), [start + rest]))
     arguments = found[1][1] if len(found) > 1 and found[1][0] == "arguments" else ""
-    matcher, data = LLMatcher(BYTES, AN_OBJECT), list(arguments.encode())
+    # llguidance's JSON has no raw U+007F in its strings; RFC 8259, section 7, allows it.
+    matcher, data = LLMatcher(BYTES, AN_OBJECT), list(arguments.replace("\x7f", "x").encode())
     assert matcher.try_consume_tokens(data) == len(data), arguments
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from octavo.platform import DeviceOutOfMemory, KVLayout
 from octavo_cpu.binding import pointer
 
-ELEMENT_BYTES = {"bf16": 2.0, "int8": 1 + (2 / 8 + 2 / 16) / 2}
+ELEMENT_BYTES = {"bf16": 2.0, "int8": 1 + (2 / 8 + 2 / 16) / 2, "f32": 4.0, "f16": 2.0}
 """Of an element on average: with int8 each 8 of a key and each 16 of a value share a bf16 scale."""
 KV_FORMATS = tuple(ELEMENT_BYTES)
 """In the order of the library's KVFormat."""

@@ -54,7 +54,7 @@ CAPABILITIES = Capabilities(
     ),
     weight_formats=frozenset(FORMATS),
     dtypes=("f32",),
-    kv_dtypes=("bf16", "int8"),
+    kv_dtypes=("bf16", "int8", "f32", "f16"),
     block_sizes=(16, 32, 64, 128),
     head_dims=tuple(range(16, 513, 16)),
     attention=frozenset({"window", "softcap", "sinks", "bidirectional"}),

@@ -42,10 +42,14 @@ class Build:
 
     def command(self) -> list[str]:
         """The command that starts the runner, which is compiled first if it is not there."""
+        self.check_tools()
+        return [*self.emulator, str(self._program())]
+
+    def check_tools(self) -> None:
+        """Raises Missing for a tool that is not installed."""
         for tool in (self.compiler, *self.emulator[:1]):
             if shutil.which(tool) is None:
                 raise Missing(f"{tool} is not installed: apt-get install {self.package}")
-        return [*self.emulator, str(self._program())]
 
     def _program(self) -> Path:
         version = _output(self.compiler, "--version")

@@ -1,4 +1,7 @@
-"""The sets of kernels that this machine can try, each as the parameter of every kernel test."""
+"""The sets of kernels that this machine can try, each as the parameter of every kernel test.
+
+A set that it cannot try is left out of the parameters; `test_dispatch` skips once for it, and says why.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,8 @@ import pytest
 from native.build import SANITIZED, Build, Missing
 from native.build import aarch64 as aarch64_build
 from native.kernels import LEAST_ARM, SETS, KernelSet
-from native.library import InProcess, Library, Runner
-
-from octavo_cpu.binding import library_path
-
-
-@cache
-def _in_process() -> InProcess:
-    return InProcess(library_path())
+from native.library import Library, Runner
+from native.sets import in_process, why_not
 
 
 @pytest.fixture(scope="session")
@@ -41,19 +38,25 @@ def _runner(build: Build) -> Runner:
         pytest.skip(str(missing))
 
 
-@pytest.fixture(scope="session", params=SETS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every kernel test runs with each set that can be tried."""
+    if "kernels" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "kernels", [name for name in SETS if why_not(name) is None], indirect=True, scope="session"
+        )
+
+
+@pytest.fixture(scope="session")
 def kernels(request: pytest.FixtureRequest) -> KernelSet:
-    """Each set: as this processor runs it, or in an emulator, or not at all, which the skip says."""
+    """Each set: as this processor runs it, or in an emulator."""
     name = request.param
     try:
-        return KernelSet(_in_process(), name)
+        return KernelSet(in_process(), name)
     except LookupError:
-        if name not in LEAST_ARM:
-            pytest.skip(f"this processor does not run the {name} kernels (test_dispatch checks that it could not)")
         return KernelSet(request.getfixturevalue("aarch64")(LEAST_ARM[name]), name)
 
 
 @pytest.fixture(scope="session")
 def generic() -> KernelSet:
     """The scalar twins."""
-    return KernelSet(_in_process(), "generic")
+    return KernelSet(in_process(), "generic")

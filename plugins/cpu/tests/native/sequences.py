@@ -9,6 +9,8 @@ from native.kernels import Attention
 from native.numbers16 import F32, F64, through_bf16, to_bf16
 
 NAN16 = np.uint16(0x7FC1)
+KINDS = ("bf16", "int8", "f32", "f16")
+"""Of caches, in the order of the library's KVFormat."""
 
 
 @dataclass(frozen=True)
@@ -23,15 +25,17 @@ class Sequence:
         return len(self.keys)
 
 
-def random_sequence(rng: np.random.Generator, length: int, head_dim: int) -> Sequence:
+def random_sequence(rng: np.random.Generator, length: int, head_dim: int, kind: str = "bf16") -> Sequence:
     keys, values = rng.standard_normal((2, length, head_dim)).astype(np.float32)
-    return Sequence(through_bf16(keys), through_bf16(values))
+    if kind == "f16":
+        return Sequence(*(a.astype(np.float16).astype(np.float32) for a in (keys, values)))
+    return Sequence(keys, values) if kind == "f32" else Sequence(through_bf16(keys), through_bf16(values))
 
 
 def unit(
     rng: np.random.Generator, sequence: Sequence, queries: F32, positions: list[int], *, block_size: int = 16,
     window: int = 0, scale: float | None = None, softcap: float = 0.0, sinks: F32 | None = None, spare: int = 3,
-    poison_keys: bool = True, poison_values: bool = True,
+    poison_keys: bool = True, poison_values: bool = True, kind: str = "bf16",
 ) -> Attention:  # fmt: skip
     """One unit of attention. The blocks lie in any order among others that are not the sequence's; what is not
     written is NaN where it is poisoned, and an ordinary number elsewhere. A block that the window has left is no longer
@@ -41,19 +45,28 @@ def unit(
     order = rng.permutation(used + spare)
     table = np.full(used + 2, 1 << 28, np.int32)  # entries beyond the sequence name no block
     table[:used] = order[:used]
-    k = np.full(((used + spare) * block_size, head_dim), NAN16 if poison_keys else 0x4000, np.uint16)
-    v = np.full(((used + spare) * block_size, head_dim), NAN16 if poison_values else 0x4000, np.uint16)
     at = order[np.arange(length) // block_size] * block_size + np.arange(length) % block_size
-    k[at], v[at] = to_bf16(sequence.keys), to_bf16(sequence.values)
-    k = k.reshape(-1, block_size // 16, 16, head_dim // 2, 2).transpose(0, 1, 3, 2, 4)
-    v = v.reshape(-1, block_size // 16, 8, 2, head_dim).transpose(0, 1, 2, 4, 3)
+    size = ((used + spare) * block_size, head_dim)
+    if kind == "bf16":
+        k = np.full(size, NAN16 if poison_keys else 0x4000, np.uint16)
+        v = np.full(size, NAN16 if poison_values else 0x4000, np.uint16)
+        k[at], v[at] = to_bf16(sequence.keys), to_bf16(sequence.values)
+        k = k.reshape(-1, block_size // 16, 16, head_dim // 2, 2).transpose(0, 1, 3, 2, 4)
+        v = v.reshape(-1, block_size // 16, 8, 2, head_dim).transpose(0, 1, 2, 4, 3)
+    else:
+        stored = np.float32 if kind == "f32" else np.float16
+        k = np.full(size, np.nan if poison_keys else 2.0, stored)
+        v = np.full(size, np.nan if poison_values else 2.0, stored)
+        k[at], v[at] = sequence.keys, sequence.values
+        k = k.reshape(-1, block_size // 16, 16, head_dim).transpose(0, 1, 3, 2)
+        v = v.reshape(-1, block_size // 16, 16, head_dim)
     last = np.array(positions, np.int32)
     first = np.maximum(0, last - window + 1).astype(np.int32) if window else np.zeros_like(last)
     if spare:
         table[: first.min() // block_size] = order[used]
     return Attention(
         queries, last, first, table, _parts(k), _parts(v),
-        float(np.float32(head_dim**-0.5 if scale is None else scale)), softcap, sinks,
+        float(np.float32(head_dim**-0.5 if scale is None else scale)), softcap, sinks, KINDS.index(kind),
     )  # fmt: skip
 
 
@@ -132,22 +145,33 @@ def yardstick(case: Attention, sequence: Sequence) -> F32:
 
 
 def bound(case: Attention, sequence: Sequence) -> F64:
-    """What each element may be off: half a bf16 unit of each weight, in the sum and in what it is divided by, and the
-    float32 rounding of scores, which the exponential takes to the weights."""
-    queries = through_bf16(case.queries).astype(np.float64)
+    """What each element may be off: half a unit of each weight (bf16, or with caches of floats some of float32, for the
+    exponential and the sums), in the sum and in what it is divided by, and the float32 rounding of scores, which the
+    exponential takes to the weights."""
+    queries = _queries(case).astype(np.float64)
+    unit_of_weights = 2.0**-21 if _floats(case) else 2.0**-8
     rows = []
     for v, query in enumerate(queries):
         seen = slice(case.first[v], case.positions[v] + 1)
         weights, total = _softmax(_scores(case, query, sequence.keys[seen].astype(np.float64)), case, v)
         values = np.abs(sequence.values[seen].astype(np.float64))
         size = np.abs(query) @ np.abs(sequence.keys[seen].astype(np.float64)).T * abs(case.scale)
-        slack = 2.0**-8 + size.max() * 2.0**-24 * (len(query) + 4)
+        slack = unit_of_weights + size.max() * 2.0**-24 * (len(query) + 4)
         rows.append(weights @ values / total * slack)
     return np.stack(rows)
 
 
+def _floats(case: Attention) -> bool:
+    return KINDS[case.format] in ("f32", "f16")
+
+
+def _queries(case: Attention) -> F32:
+    """As the kernels take them."""
+    return case.queries if _floats(case) else through_bf16(case.queries)
+
+
 def _attend(case: Attention, sequence: Sequence, kind: type) -> np.ndarray:
-    queries = through_bf16(case.queries).astype(kind)
+    queries = _queries(case).astype(kind)
     keys, values = sequence.keys.astype(kind), sequence.values.astype(kind)
     rows = []
     for v, query in enumerate(queries):

@@ -13,7 +13,11 @@ from native.build import aarch64 as aarch64_build
 from native.kernels import BEST_FIRST, LEAST_ARM, KernelSet, Quantised
 from native.library import Library, Runner
 from native.numbers16 import F32, from_bf16, to_bf16
+from native.sets import arm_missing, leave_out
 from native.weights import FORMATS, QUANTIZED, plain_weights, random_weights
+
+if missing := arm_missing():
+    leave_out(missing, module=True)
 
 Emulated = Callable[[str], Library]
 

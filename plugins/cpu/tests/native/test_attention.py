@@ -220,6 +220,50 @@ def test_int8_gives_the_bits_of_the_bf16_numbers_it_stands_for(
     assert kernels.attention(small).tobytes() == kernels.attention(wide).tobytes()
 
 
+# -- caches of floats -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+@given(
+    vectors=st.sampled_from([1, 2, 3, 7, 11, 12]), head_dim=st.sampled_from(HEAD_DIMS),
+    block_size=st.sampled_from([16, 32, 128]), length=st.sampled_from([*EDGES, 1500]),
+    window=st.sampled_from([0, 0, 1, 17, 128, 129, 1100]), softcap=st.sampled_from([0.0, 0.0, 2.0]),
+    sinks=st.booleans(), in_place=st.booleans(), loud=st.sampled_from([0.1, 1.0, 20.0]), seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+@settings(some, max_examples=60)
+def test_a_cache_of_floats_rounds_neither_queries_nor_weights(
+    kernels: KernelSet, kind: str, vectors: int, head_dim: int, block_size: int, length: int, window: int,
+    softcap: float, sinks: bool, in_place: bool, loud: float, seed: int,
+) -> None:  # fmt: skip
+    """Each vector at a position of its own, the last at the end; whatever is not the sequence's is NaN."""
+    rng = np.random.default_rng(seed)
+    sequence = random_sequence(rng, length, head_dim, kind)
+    positions = sorted(rng.integers(max(0, length - 20), length, vectors).tolist())
+    positions[-1] = length - 1
+    case = unit(
+        rng, sequence, queries(rng, vectors, head_dim) * np.float32(loud), positions,
+        block_size=block_size, window=window, softcap=softcap, kind=kind,
+        sinks=rng.standard_normal(vectors).astype(np.float32) * 3 if sinks else None,
+    )  # fmt: skip
+    out = kernels.attention(case, in_place=in_place)
+    budget.within(out, exact(case, sequence), bound(case, sequence))
+    for v in range(vectors):
+        assert kernels.attention(only(case, v)).tobytes() == out[v].tobytes(), "a query depends on its neighbours"
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_chunks_over_a_cache_of_floats_join_to_what_one_call_gives(kernels: KernelSet, kind: str) -> None:
+    rng = np.random.default_rng(14)
+    sequence = random_sequence(rng, 700, 256, kind)
+    case = unit(rng, sequence, queries(rng, 5, 256), [380, 390, 500, 698, 699], kind=kind)
+    chunks = [kernels.attention_chunk(case, begin, begin + 256).astype(np.float64) for begin in (0, 256, 512)]
+    peaks = np.stack([chunk[:, 256] for chunk in chunks])
+    weights = np.exp2(peaks - peaks.max(0))
+    sums = sum(chunk[:, :256] * weight[:, None] for chunk, weight in zip(chunks, weights, strict=True))
+    totals = sum(chunk[:, 257] * weight for chunk, weight in zip(chunks, weights, strict=True))
+    budget.within((sums / totals[:, None]).astype(np.float32), exact(case, sequence), bound(case, sequence))
+
+
 # -- numbers at the limits ------------------------------------------------------------------------
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native.kernels import BEST_FIRST, SETS, KernelSet
+from native.kernels import BEST_FIRST, LEAST_ARM, SETS, KernelSet
 from native.library import InProcess
+from native.sets import in_process, leave_out, why_not
 
 from octavo_cpu.binding import library_path
 
@@ -45,6 +46,14 @@ def has(library: InProcess, name: str) -> bool:
 def test_a_set_is_there_exactly_where_the_processor_runs_it(name: str) -> None:
     wanted = name in BEST_FIRST[platform.machine()] and features() >= NEEDS[name]
     assert has(InProcess(library_path()), name) == wanted
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_set_is_tried_or_it_is_said_why_not(name: str) -> None:
+    reason = why_not(name)
+    if reason is not None:
+        leave_out(reason)
+    assert name in LEAST_ARM or has(in_process(), name)
 
 
 @pytest.mark.parametrize("name", ["sse", "AVX2", "avx2 ", "generic2"])

@@ -100,6 +100,8 @@ def _run(job: Job, config: EngineConfig) -> bool:
     typer.echo(
         describe(started.platform, plan.max_model_len, plan.max_num_seqs, started.kv_blocks, plan.block_size), err=True
     )
+    if started.generation.told:
+        typer.echo(f"  {started.generation.told}", err=True)
 
     async def serve() -> bool:
         llm = AsyncLLM.from_started(started, config.step_timeout)

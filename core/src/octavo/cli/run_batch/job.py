@@ -12,12 +12,12 @@ from octavo.cli.run_batch.places import Place
 from octavo.cli.run_batch.progress import Show, Standing
 from octavo.errors import ConfigError
 from octavo.server.app import create_app
-from octavo.server.backend import Backend
 from octavo.server.batch.inside import Inside, endpoints_of
 from octavo.server.batch.journal import Journal
 from octavo.server.batch.lines import ENDPOINTS, LineReader, Rules, survey
 from octavo.server.batch.runner import LineRunner
-from octavo.server.settings import ServerSettings
+from octavo.server.generation.backend import Backend
+from octavo.server.transport.settings import ServerSettings
 
 LINES_PER_SEQUENCE = 2
 """Lines in flight for each sequence that can run: one that ends leaves its row to another in the next step."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.models.quantized.options import Options
+from octavo.models.quantized.overrides import check_overrides
 from octavo.models.quantized.parts import Parts, QuantizedWeight, group_size, need
 from octavo.quant import WeightTensor, int4_format, int4_weight
 
@@ -22,7 +23,7 @@ _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 _KNOWN = frozenset({
     "quant_method", "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "format",
-    "checkpoint_format",
+    "checkpoint_format", "method", "dynamic",
     # which modules are quantized is read off the file
     "modules_to_not_convert", "modules_to_convert",
     # about the kernels of other engines, or how the codes were found
@@ -39,7 +40,9 @@ def parse(options: Mapping[str, Any]) -> Awq:
     version = "version" if "version" in options else "format" if "format" in options else "checkpoint_format"
     found.one_of(version, ("gemm", "GEMM"), "gemm")
     found.one_of("pack_dtype", ("int32",), "int32")
-    found.no_others(_KNOWN)
+    found.unset("rotation", "adapter", "activation")
+    check_overrides(found, "dynamic")
+    found.warn_of_others(_KNOWN)
     return Awq()
 
 

@@ -1,4 +1,4 @@
-"""Folders of compressed-tensors (llm-compressor): 8 bits per channel, or 4 bits per group or channel.
+"""Folders of compressed-tensors (llm-compressor): 8 bits per channel, or 8 or 4 bits per group or channel.
 
 int-quantized: ``weight`` [outputs, inputs] is int8, ``weight_scale`` [outputs, 1].
 pack-quantized: ``weight_packed`` [outputs, inputs / 8 or / 4] has the codes of neighbouring inputs in an int32, the
@@ -19,7 +19,15 @@ import numpy.typing as npt
 from octavo.errors import CheckpointError
 from octavo.models.quantized.options import CURE, Options
 from octavo.models.quantized.parts import Parts, QuantizedWeight, Stored, group_size, need, nibbles, ordered
-from octavo.quant import FORMATS, WeightTensor, int4_format, int4_weight, int8_weight
+from octavo.quant import (
+    FORMATS,
+    WeightTensor,
+    int4_format,
+    int4_weight,
+    int8_groups_format,
+    int8_groups_weight,
+    int8_weight,
+)  # fmt: skip
 
 _CENTRE = {4: 8, 8: 128}  # what is added to a signed code of so many bits
 
@@ -37,11 +45,11 @@ def parse(options: Mapping[str, Any]) -> PackQuantized | IntQuantized:
     found = Options("compressed-tensors", options)
     form = found.one_of("format", ("pack-quantized", "int-quantized"))
     found.one_of("quantization_status", ("compressed",), "compressed")
-    found.unset("kv_cache_scheme", "transform_config")
+    found.unset("kv_cache_scheme", "transform_config", "moe_sparsity_config")
     sparsity = found.get("sparsity_config")
     if sparsity:
         Options("compressed-tensors sparsity_config", sparsity).one_of("format", ("dense",), "dense")
-    found.no_others(_KNOWN)
+    found.warn_of_others(_KNOWN)
     groups = Options("compressed-tensors config_groups", found.get("config_groups", {}))
     names = list(options.get("config_groups") or ())
     if not names:
@@ -59,7 +67,7 @@ def _check_group(form: str, group: Options) -> None:
     weights.one_of("type", ("int",), "int")
     weights.one_of("dynamic", (False,), False)
     bits = weights.one_of("num_bits", (4, 8) if form == "pack-quantized" else (8,))
-    weights.one_of("strategy", ("channel",) if bits == 8 else ("group", "channel"))
+    weights.one_of("strategy", ("group", "channel") if form == "pack-quantized" else ("channel",))
     weights.one_of("symmetric", (True,) if bits == 8 else (True, False), True)
     activations = group.get("input_activations")
     if activations:  # what the platform makes of activations is its choice, where they need no stored scales
@@ -106,17 +114,12 @@ class PackQuantized:
         outputs, inputs = map(int, shape.array())
         zero = parts.get("weight_zero_point")
         if packed.shape == (outputs, inputs // 4) and inputs % 32 == 0:
-            _require_channels(module, scale, zero, outputs, inputs)
-            return QuantizedWeight(FORMATS["int8"], (outputs, inputs), lambda: _read8(module, packed, scale, zero))
+            return _packed8(module, parts, outputs, inputs)
         packed.require("I32", (outputs, inputs // 8))
         group = group_size(module, inputs, scale, axis=1)
         groups = inputs // group
         scale.require(scale.dtype, (outputs, groups))
-        if "weight_g_idx" in parts and not ordered(parts["weight_g_idx"], inputs, groups):
-            raise CheckpointError(
-                f"{module} has its groups out of order (weight_g_idx), as actorder group makes them: only weights "
-                f"quantized with actorder weight, or none, are supported; quantize again so, or {CURE}"
-            )
+        _require_order(module, parts, inputs, groups)
 
         def read() -> WeightTensor:
             zeros = None if zero is None else _zero_points(zero, outputs, groups)
@@ -125,11 +128,33 @@ class PackQuantized:
         return QuantizedWeight(int4_format(group, zero_points=zero is not None), (outputs, inputs), read)
 
 
-def _read8(module: str, packed: Stored, scale: Stored, zero: Stored | None) -> WeightTensor:
-    """Codes of 8 bits, packed: each byte is a code plus 128."""
-    _require_zeros(module, zero)
-    codes = packed.array().view(np.uint8) ^ np.uint8(_CENTRE[8])
-    return int8_weight(codes.view(np.int8), scale.floats().reshape(-1))
+def _packed8(module: str, parts: Parts, outputs: int, inputs: int) -> QuantizedWeight:
+    """Codes of 8 bits, packed: each byte is a code plus 128; a scale per output or per group."""
+    packed, scale, zero = parts["weight_packed"], parts["weight_scale"], parts.get("weight_zero_point")
+    if scale.shape == (outputs,):
+        groups = 1
+    else:
+        groups = inputs // group_size(module, inputs, scale, axis=1)
+        scale.require(scale.dtype, (outputs, groups))
+    if zero is not None and zero.dtype != "I8":
+        raise CheckpointError(f"{zero.name} has dtype {zero.dtype}: 8-bit weights with zero points are not supported")
+    _require_order(module, parts, inputs, groups)
+
+    def read() -> WeightTensor:
+        _require_zeros(module, zero)
+        codes = packed.array().view(np.uint8) ^ np.uint8(_CENTRE[8])
+        return int8_groups_weight(codes.view(np.int8), scale.floats().reshape(outputs, groups), scale.name)
+
+    return QuantizedWeight(int8_groups_format(groups), (outputs, inputs), read)
+
+
+def _require_order(module: str, parts: Parts, inputs: int, groups: int) -> None:
+    """CheckpointError for groups that are not runs of neighbouring inputs."""
+    if "weight_g_idx" in parts and not ordered(parts["weight_g_idx"], inputs, groups):
+        raise CheckpointError(
+            f"{module} has its groups out of order (weight_g_idx), as actorder group makes them: only weights "
+            f"quantized with actorder weight, or none, are supported; quantize again so, or {CURE}"
+        )
 
 
 def _zero_points(zero: Stored, outputs: int, groups: int) -> npt.NDArray[np.uint8]:

@@ -1,8 +1,10 @@
-"""GPTQ folders (AutoGPTQ, GPTQModel): 4 bits, a scale and a zero point for each group of inputs.
+"""GPTQ folders (AutoGPTQ, GPTQModel, AutoRound): 4 or 8 bits, a scale and a zero point for each group of inputs.
 
-``qweight`` [inputs / 8, outputs] packs eight inputs into an int32, the first into its lowest bits; ``qzeros``
-[groups, outputs / 8] eight outputs; ``scales`` are [groups, outputs]; ``g_idx`` [inputs] is each input's group. The
-first version of the layout stores zero points less one. Source: AutoGPTQ's QuantLinear.
+With n = 32 / bits, ``qweight`` [inputs / n, outputs] packs n inputs into an int32, the first into its lowest bits;
+``qzeros`` [groups, outputs / n] n outputs; ``scales`` are [groups, outputs]; ``g_idx`` [inputs] is each input's group.
+The first version of the layout ("gptq") stores zero points less one, subtracted from whole words: a zero point of 0
+borrows from its neighbour. "gptq_v2" stores them as they are. 8 bits must be symmetric. Source: AutoGPTQ's QuantLinear,
+GPTQModel's conversion between the two versions, AutoRound's qlinear_torch and qlinear_torch_zp.
 """
 
 from __future__ import annotations
@@ -12,40 +14,58 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from octavo.errors import CheckpointError
 from octavo.models.quantized.options import CURE, Options
-from octavo.models.quantized.parts import Parts, QuantizedWeight, group_size, need, nibbles, ordered
-from octavo.quant import WeightTensor, int4_format, int4_weight
+from octavo.models.quantized.overrides import check_overrides
+from octavo.models.quantized.parts import Parts, QuantizedWeight, Stored, group_size, need, nibbles, ordered
+from octavo.quant import WeightTensor, int4_format, int4_weight, int8_groups_format, int8_groups_weight
 
-_CENTRE = 8  # the zero point of symmetric weights
+_ONES = {4: 0x11111111, 8: 0x01010101}
+"""What the first version of the layout takes from each word of zero points."""
 
 _KNOWN = frozenset({
-    "quant_method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "format", "is_marlin_format",
+    "quant_method", "method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "format", "dynamic",
+    "packing_format", "extra_config", "data_type",
     # which modules are quantized is read off the file
     "lm_head", "modules_in_block_to_quantize", "block_name_to_quantize", "module_name_preceding_first_block",
-    "modules_to_not_convert",
+    "modules_to_not_convert", "to_quant_block_names", "quant_block_list", "quant_lm_head",
     # about the kernels of other engines, or how the codes were found
     "damp_percent", "damp_auto_increment", "true_sequential", "static_groups", "act_group_aware", "hyb_act", "mse",
     "dataset", "tokenizer", "batch_size", "pad_token_id", "cache_block_outputs", "model_seqlen", "model_name_or_path",
     "model_file_base_name", "use_cuda_fp16", "use_exllama", "disable_exllama", "exllama_config", "max_input_length",
     "backend", "meta", "pack_dtype", "pack_impl", "device", "offload_to_disk", "offload_to_disk_path",
+    "autoround_version", "amp", "enable_minmax_tuning", "enable_norm_bias_tuning", "enable_quanted_input",
+    "gradient_accumulate_steps", "iters", "lr", "low_gpu_mem_usage", "minmax_lr", "nsamples", "scale_dtype", "seqlen",
+    "supported_types", "act_data_type", "act_group_size", "act_sym", "act_dynamic", "act_bits", "model_free",
+    "provider", "static_attention_granularity", "static_kv_granularity",
 })  # fmt: skip
 
 
 def parse(options: Mapping[str, Any]) -> Gptq:
     """The method that ``quantization_config`` describes; CheckpointError if it is not this one."""
     found = Options("gptq", options)
-    found.one_of("bits", (4,))
     layout = "checkpoint_format" if "checkpoint_format" in options else "format"
     version = found.one_of(layout, ("gptq", "gptq_v2"), "gptq")
+    found.unset("is_marlin_format", "rotation", "adapter", "activation")
+    return gptq(found, version, reordered=bool(found.get("desc_act", False)))
+
+
+def gptq(found: Options, version: str, *, reordered: bool) -> Gptq:
+    """The method of ``version`` of the layout with the options that every writer of it has."""
+    bits = found.one_of("bits", (4, 8))
     found.one_of("pack_dtype", ("int32",), "int32")
-    found.unset("is_marlin_format", "dynamic", "rotation", "adapter")
-    found.no_others(_KNOWN)
+    activation_bits = found.get("act_bits", 16)
+    if not isinstance(activation_bits, int) or activation_bits < 16:
+        raise found.refusal("act_bits", "only weights may be quantized (16)")
+    uniform = [check_overrides(found, name) for name in ("dynamic", "extra_config")]
+    found.warn_of_others(_KNOWN)
     return Gptq(
-        stored_zero=_CENTRE - 1 if version == "gptq" else _CENTRE,
-        symmetric=bool(found.get("sym", True)),
-        reordered=bool(found.get("desc_act", False)),
+        bits=bits,
+        version=version,
+        symmetric=bits == 8 or (bool(found.get("sym", True)) and all(uniform)),
+        reordered=reordered,
     )
 
 
@@ -53,11 +73,12 @@ def parse(options: Mapping[str, Any]) -> Gptq:
 class Gptq:
     """Meets `octavo.models.quantized.Method`. Group sizes are read off the tensors.
 
-    ``stored_zero`` is what is stored for a zero point of 8, ``symmetric`` whether every zero point is that,
+    ``version`` is that of the layout, ``symmetric`` whether every zero point is half of the codes' range,
     ``reordered`` whether ``desc_act`` says that groups may be out of order.
     """
 
-    stored_zero: int
+    bits: int
+    version: str
     symmetric: bool
     reordered: bool
     marker = "qweight"
@@ -67,29 +88,52 @@ class Gptq:
         """See `Method.weight`."""
         qweight, qzeros, scales = (need(module, parts, name) for name in ("qweight", "qzeros", "scales"))
         qweight.require("I32")
-        inputs, outputs = qweight.shape[0] * 8, qweight.shape[1]
+        per_word = 32 // self.bits
+        inputs, outputs = qweight.shape[0] * per_word, qweight.shape[1]
         group = group_size(module, inputs, scales, axis=0)
         groups = inputs // group
         scales.require(scales.dtype, (groups, outputs))
-        qzeros.require("I32", (groups, outputs // 8))
+        qzeros.require("I32", (groups, outputs // per_word))
         if self.reordered or "g_idx" in parts:
             self._require_order(module, parts, inputs, groups)
 
         def read() -> WeightTensor:
-            pairs = np.ascontiguousarray(qweight.array().T).view(np.uint8)
-            stored = nibbles(qzeros.array()).reshape(groups, outputs)
-            zeros = None
-            if not self.symmetric:
-                zeros = np.ascontiguousarray(stored.T) + np.uint8(_CENTRE - self.stored_zero)
-            elif (stored != self.stored_zero).any():
-                raise CheckpointError(
-                    f"{module} has zero points other than {self.stored_zero}, though quantization_config has sym true; "
-                    "set sym to false in config.json"
-                )
-            return int4_weight(pairs, np.ascontiguousarray(scales.floats().T), zeros)
+            codes = np.ascontiguousarray(qweight.array().T).view(np.uint8)
+            by_output = np.ascontiguousarray(scales.floats().T)
+            zeros = self._zeros(qzeros).reshape(groups, outputs)
+            if self.symmetric:
+                self._require_symmetric(module, zeros)
+            if self.bits == 8:
+                return int8_groups_weight((codes ^ np.uint8(128)).view(np.int8), by_output, scales.name)
+            return int4_weight(codes, by_output, None if self.symmetric else np.ascontiguousarray(zeros.T))
 
-        form = int4_format(group, zero_points=not self.symmetric)
+        form = int8_groups_format(groups) if self.bits == 8 else int4_format(group, zero_points=not self.symmetric)
         return QuantizedWeight(form, (outputs, inputs), read)
+
+    def _zeros(self, qzeros: Stored) -> npt.NDArray[np.uint8]:
+        """Zero points, in the order of their outputs."""
+        words = qzeros.array().view("<u4")
+        if self.version == "gptq":
+            words = words + np.uint32(_ONES[self.bits])
+        return nibbles(words) if self.bits == 4 else np.ascontiguousarray(words, "<u4").view(np.uint8)
+
+    def _require_symmetric(self, module: str, zeros: npt.NDArray[np.uint8]) -> None:
+        """CheckpointError unless each zero point is the middle of the range, with the option that is wrong."""
+        centre = 1 << self.bits - 1
+        if (zeros == centre).all():
+            return
+        other = "gptq_v2" if self.version == "gptq" else "gptq"
+        read_as_other = centre + (1 if other == "gptq_v2" else -1)
+        if (zeros == read_as_other).all():
+            cure = f"they are those of the other version: set checkpoint_format to {other} in config.json"
+        elif self.bits == 8:
+            cure = f"8-bit weights with zero points are not supported; {CURE}"
+        else:
+            cure = "set sym to false in config.json"
+        raise CheckpointError(
+            f"{module} has zero points other than {centre}, which symmetric weights have (sym true, checkpoint_format "
+            f"{self.version}); {cure}"
+        )
 
     def _require_order(self, module: str, parts: Parts, inputs: int, groups: int) -> None:
         """Refuse groups that are not runs of neighbouring inputs: no kernel could read their scales in order."""

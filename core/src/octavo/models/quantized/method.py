@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from octavo.errors import CheckpointError
-from octavo.models.quantized import awq, compressed_tensors, gptq
+from octavo.models.quantized import auto_round, awq, compressed_tensors, gptq
 from octavo.models.quantized.options import CURE
 from octavo.models.quantized.parts import Parts, QuantizedWeight
 
@@ -30,9 +30,11 @@ class Method(Protocol):
 
 
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method]] = {
+    "auto-round": auto_round.parse,
     "awq": awq.parse,
     "compressed-tensors": compressed_tensors.parse,
     "gptq": gptq.parse,
+    "intel/auto-round": auto_round.parse,
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from octavo.errors import CheckpointError
+
+_logger = logging.getLogger(__name__)
 
 CURE = "use the original weights or a GGUF file"
 
@@ -37,13 +40,15 @@ class Options:
             if self._values.get(name):
                 raise self.refusal(name, "that is not supported")
 
-    def no_others(self, known: Collection[str]) -> None:
-        """Refuse options whose meaning is not known, wherever they have a value."""
-        for name, value in self._values.items():
-            if name not in known and value:
-                raise self.refusal(
-                    name, "what that means is not known; if it only tells how the codes were found, delete it"
-                )
+    def warn_of_others(self, known: Collection[str]) -> None:
+        """Log the options that have a value and are not in ``known``.
+
+        Writers add descriptive options with every release. Options that change the numbers are refused by `unset`;
+        what the weights look like is read off their tensors, whose shapes are checked.
+        """
+        others = sorted(str(name) for name, value in self._values.items() if name not in known and value)
+        if others:
+            _logger.warning("quantization_config of %s: unknown options are ignored: %s", self.where, ", ".join(others))
 
     def refusal(self, name: str, reason: str) -> CheckpointError:
         """The error for an option that cannot be honoured."""

@@ -25,7 +25,7 @@ from octavo.errors import ConfigError, ObjectNotFound, RequestError
 from octavo.server.batch.journal import sync_folder
 from octavo.server.batch.pages import page, sane
 from octavo.server.batch.tables import BATCHES, FILES
-from octavo.server.database import Database
+from octavo.server.transport.database import Database
 
 ENDED = ("completed", "failed", "expired", "cancelled")
 """Statuses that a batch does not leave."""

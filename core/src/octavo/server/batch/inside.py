@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Scope
 
 from octavo.server.batch.lines import ENDPOINTS
-from octavo.server.owner import OWNER
+from octavo.server.transport.owner import OWNER
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Inside:
         return Reply(status, told, bytes(received))
 
 
-def endpoints_of(app: FastAPI) -> frozenset[str]:
+def endpoints_of(app: Starlette) -> frozenset[str]:
     """What lines may ask of this app."""
     return frozenset(path for path in ENDPOINTS if any(_posts(route, path) for route in app.routes))
 

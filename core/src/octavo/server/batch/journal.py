@@ -276,7 +276,7 @@ def _read_answer(body: bytes) -> tuple[_Answer | None, bytes]:
 
 
 def _one_line(data: bytes) -> bytes:
-    """JSON as a line that no reader breaks: some split where Unicode does, see `octavo.server.sse.event`."""
+    """JSON as a line that no reader breaks: some split where Unicode does, see `octavo.server.transport.sse.event`."""
     if not data.isascii():
         data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
         data = data.replace(b"\xc2\x85", b"\\u0085")

@@ -24,7 +24,7 @@ from octavo.server.batch.journal import Journal
 from octavo.server.batch.lines import BadLine, LineReader, Rules
 from octavo.server.batch.runner import LineRunner
 from octavo.server.batch.store import Batch, BatchError, BatchStore, errors_text, usage_text
-from octavo.server.service import Service
+from octavo.server.generation.service import Service
 
 logger = logging.getLogger("octavo.batch")
 

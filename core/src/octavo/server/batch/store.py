@@ -15,7 +15,7 @@ from octavo.server.batch.file_store import ENDED
 from octavo.server.batch.lines import BadLine
 from octavo.server.batch.pages import page, sane
 from octavo.server.batch.tables import BATCHES, FILES
-from octavo.server.database import Database
+from octavo.server.transport.database import Database
 
 
 class BatchError(Struct):

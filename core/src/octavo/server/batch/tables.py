@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
 
-from octavo.server.tables import METADATA
+from octavo.server.transport.database import METADATA
 
 _ID = String(80)
 _OWNER = String(64)

@@ -5,7 +5,3 @@ tools.py    tools and tool_choice                           ask.py       request
 replies.py  response values and events                      writer.py    pieces of a turn -> message or events
 routes.py   the routes
 """
-
-from octavo.server.messages.routes import routes
-
-__all__ = ["routes"]

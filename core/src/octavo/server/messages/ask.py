@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.sampling import SamplingParams, StructuredOutput
+from octavo.server.generation.params import MESSAGE_FIELDS
+from octavo.server.generation.prompts import normalise_messages, truncation
+from octavo.server.generation.template_variables import THINKING
+from octavo.server.generation.turn import Ask
 from octavo.server.messages.history import chat_messages
-from octavo.server.messages.refusals import wrong
+from octavo.server.messages.refusals import known_only, wrong
 from octavo.server.messages.schema import TurnFields
 from octavo.server.messages.tools import read_choice, read_tools
-from octavo.server.prompts import normalise_messages, truncation
-from octavo.server.turn import Ask
-from octavo.server.variables import THINKING
 
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """The API's words, and those that chat templates know."""
@@ -36,7 +37,10 @@ def read_thinking(value: Mapping[str, Any] | None) -> Thinking:
     """
     if value is None:
         return Thinking()
-    kind = value.get("type")
+    known_only(value, "thinking", ("type", "budget_tokens", "display"))
+    kind, budget = value.get("type"), value.get("budget_tokens")
+    if budget is not None and (type(budget) is not int or budget < 1):
+        wrong("thinking.budget_tokens", f"is {budget!r:.40}; it must be an integer of at least 1")
     if kind not in ("enabled", "adaptive", "disabled"):
         wrong("thinking.type", f"is {kind!r:.40}; it must be enabled, adaptive or disabled")
     display = value.get("display")
@@ -48,6 +52,7 @@ def read_thinking(value: Mapping[str, Any] | None) -> Thinking:
 def message_ask(body: TurnFields, params: SamplingParams) -> Ask:
     """A request's turn. Raises RequestError naming the field at fault."""
     _check_edits(body.context_management)
+    known_only(body.output_config or {}, "output_config", ("effort", "format"))
     messages, goes_on = chat_messages(body.system, body.messages)
     tools = read_tools(body.tools)
     choice, parallel = read_choice(body.tool_choice, tools)
@@ -61,6 +66,8 @@ def message_ask(body: TurnFields, params: SamplingParams) -> Ask:
         continue_final_message=goes_on,
         template_variables=_variables(body),
         truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
+        over_context=body.context_overflow or "truncate",
+        field_names=MESSAGE_FIELDS,
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
     )
@@ -87,13 +94,18 @@ def _held_to_format(body: TurnFields, params: SamplingParams) -> SamplingParams:
         return params
     if not isinstance(asked, dict) or asked.get("type") != "json_schema" or not isinstance(asked.get("schema"), dict):
         wrong(where, 'must be {"type": "json_schema", "schema": …}')
+    known_only(asked, where, ("type", "schema"))
     if params.structured is not None:
         wrong(where, f"and '{params.structured.param}' both constrain the output; send one of them")
     return replace(params, structured=StructuredOutput(json=asked["schema"], param=where))
 
 
 def _check_edits(management: Mapping[str, Any] | None) -> None:
-    for at, edit in enumerate((management or {}).get("edits") or ()):
+    known_only(management or {}, "context_management", ("edits",))
+    edits = (management or {}).get("edits") or []
+    if not isinstance(edits, list):
+        wrong("context_management.edits", "must be a list of edits")
+    for at, edit in enumerate(edits):
         kind = edit.get("type") if isinstance(edit, dict) else None
         if not isinstance(kind, str) or not kind.startswith(_HARMLESS_EDIT):
             wrong(

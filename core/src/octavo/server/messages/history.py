@@ -12,13 +12,21 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from octavo.server.messages.refusals import wrong
-from octavo.server.messages.tools import NAME
+from octavo.server.messages.refusals import known_only, wrong
 
 _BILLING = "x-anthropic-billing-header:"
 """Begins a block that Claude Code puts into ``system``. It is not for the model, and differs in every request: with it
 in front no prefix of a conversation would ever be found in the cache.
 """
+
+_MEMBERS = {
+    "text": ("type", "text", "citations", "cache_control"),
+    "thinking": ("type", "thinking", "signature", "cache_control"),
+    "redacted_thinking": ("type", "data", "cache_control"),
+    "tool_use": ("type", "id", "name", "input", "caller", "cache_control"),
+    "tool_result": ("type", "tool_use_id", "content", "is_error", "cache_control"),
+}
+"""What blocks may have. Citations say where a text is from, a signature who made it; the model is shown neither."""
 
 
 @dataclass
@@ -80,16 +88,22 @@ def _message(role: str, turn: _Turn) -> list[dict[str, Any]]:
             {
                 "id": call_id,
                 "type": "function",
-                "function": {"name": call["name"], "arguments": msgspec.json.encode(call["input"]).decode()},
+                "function": {"name": call["name"], "arguments": _arguments(call["input"])},
             }
             for call_id, call in turn.calls.items()
         ]
     return [message]
 
 
+def _arguments(given: Any) -> str:
+    """The input of a call as text; a string is the text that could not be read as JSON."""
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
+
+
 def _turns(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, _Turn]]:
     role, turn = "", _Turn()
     for at, message in enumerate(messages):
+        known_only(message, f"messages.{at}", ("role", "content"))
         said = message.get("role")
         if said not in ("user", "assistant", "system"):
             wrong(f"messages.{at}.role", f"is {said!r:.40}; it must be user, assistant or system")
@@ -107,7 +121,9 @@ def _add(turn: _Turn, role: str, content: Any, where: str) -> None:
         return
     for at, block in enumerate(_listed(content, where)):
         path = f"{where}.{at}"
-        match (role, _kind(block, path)):
+        kind = _kind(block, path)
+        known_only(block, path, _MEMBERS.get(kind, block))
+        match (role, kind):
             case (_, "text"):
                 turn.text.append(_string(block, "text", path))
             case ("assistant", "thinking"):
@@ -124,10 +140,12 @@ def _add(turn: _Turn, role: str, content: Any, where: str) -> None:
 
 def _add_call(turn: _Turn, block: Mapping[str, Any], path: str) -> None:
     call_id = _string(block, "id", path)
-    if not NAME.fullmatch(_string(block, "name", path)):
-        wrong(f"{path}.name", "must be 1 to 128 letters, digits, _ and -")
-    if not isinstance(block.get("input"), dict):
-        wrong(f"{path}.input", "must be an object")
+    if block.get("caller") not in (None, {"type": "direct"}):
+        wrong(f"{path}.caller", "is not supported; the model itself calls the tools of this server's clients")
+    if not _string(block, "name", path):
+        wrong(f"{path}.name", "is empty; it must be the name that the model called")
+    if block.get("input") is None:
+        wrong(f"{path}.input", "is missing; it must be an object, or what the model wrote in place of one")
     if call_id in turn.calls:
         wrong(f"{path}.id", f"is {call_id!r:.80}, as that of an earlier tool_use of this turn")
     turn.calls[call_id] = block
@@ -137,6 +155,8 @@ def _add_result(turn: _Turn, block: Mapping[str, Any], path: str) -> None:
     call_id = _string(block, "tool_use_id", path)
     if call_id in turn.results:
         wrong(f"{path}.tool_use_id", f"is {call_id!r:.80}, which has a tool_result already")
+    if not isinstance(block.get("is_error"), bool | None):
+        wrong(f"{path}.is_error", "must be a boolean")
     content = block.get("content")
     text = "" if content is None else "\n".join(_texts(content, f"{path}.content"))
     # Templates know no failed calls, so the model is told in words.
@@ -152,6 +172,7 @@ def _texts(content: Any, where: str) -> list[str]:
         kind = _kind(block, f"{where}.{at}")
         if kind != "text":
             _refuse(kind, "", f"{where}.{at}")
+        known_only(block, f"{where}.{at}", _MEMBERS[kind])
         texts.append(_string(block, "text", f"{where}.{at}"))
     return texts
 

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from octavo.sampling import SamplingParams
-from octavo.server.body import read_body
-from octavo.server.errors import Failure, request_id_of
+from octavo.server.generation.params import message_params, served_name
+from octavo.server.generation.service import Service, json_response
+from octavo.server.generation.turn import Turn
 from octavo.server.messages.ask import message_ask, read_thinking
-from octavo.server.messages.replies import TokensCount
-from octavo.server.messages.schema import UNBUILT, MessagesRequest, TurnFields
+from octavo.server.messages.replies import Event, Message, TokensCount
+from octavo.server.messages.schema import UNBUILT, CountRequest, MessagesRequest
 from octavo.server.messages.writer import MessageWriter
-from octavo.server.params import message_params, served_name
-from octavo.server.service import Service, json_response
-from octavo.server.sse import EventStream, event
-from octavo.server.streams import while_connected
-from octavo.server.turn import Turn
+from octavo.server.routing.failures import ANTHROPIC, MODEL, TURN
+from octavo.server.routing.route import route
+from octavo.server.transport.body import read_body
+from octavo.server.transport.connection import while_connected
+from octavo.server.transport.errors import Failure, request_id_of
+from octavo.server.transport.sse import EventStream, event
 
 
-def routes(service: Service) -> APIRouter:
-    """The routes of the Messages API."""
-    router = APIRouter()
-    backend = service.backend
+class MessagesApi:
+    """The Messages API."""
 
-    @router.post("/v1/messages")
-    async def create_message(request: Request) -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @route(
+        "POST", "/v1/messages", "Answer a conversation",
+        body=MessagesRequest, reply=Message, events=Event, errors=TURN, dialect=ANTHROPIC,
+    )  # fmt: skip
+    async def create_message(self, request: Request) -> Response:
+        service, backend = self._service, self._service.backend
         body = await read_body(request, MessagesRequest, UNBUILT)
         model = served_name(body.model, backend.model_names)
         params = message_params(body, body.max_tokens, body.stop_sequences, backend.default_params)
         message_id = f"msg_{body.request_id or request_id_of(request)}"
+        # An output limit beyond the context is none: agents always ask for the most that some larger model can write.
         turn = await Turn.prepare(service, message_ask(body, params), message_id)
-        _fit(turn, backend.max_model_len)
         writer = MessageWriter(turn, message_id, model, body.max_tokens, read_thinking(body.thinking))
         if not body.stream:
             return _named(request, json_response(await while_connected(request.receive, writer.whole())))
@@ -42,23 +48,16 @@ def routes(service: Service) -> APIRouter:
 
         return _named(request, EventStream(writer.events(), last=b"", fail=fail))
 
-    @router.post("/v1/messages/count_tokens")
-    async def count_tokens(request: Request) -> Response:
-        body = await read_body(request, TurnFields, UNBUILT)
+    @route(
+        "POST", "/v1/messages/count_tokens", "Count the tokens of a prompt",
+        body=CountRequest, reply=TokensCount, errors=MODEL, dialect=ANTHROPIC,
+    )  # fmt: skip
+    async def count_tokens(self, request: Request) -> Response:
+        service, backend = self._service, self._service.backend
+        body = await read_body(request, CountRequest, UNBUILT)
         served_name(body.model, backend.model_names)
         turn = await Turn.prepare(service, message_ask(body, SamplingParams()), request_id_of(request))
         return _named(request, json_response(TokensCount(turn.job.prompt_tokens)))
-
-    return router
-
-
-def _fit(turn: Turn, max_model_len: int) -> None:
-    """Let a turn that asks for more than the context holds run to its end: agents always ask for the most that some
-    larger model can write.
-    """
-    params = turn.job.params
-    if params.max_tokens is not None and turn.job.prompt_tokens + params.max_tokens > max_model_len:
-        turn.job = replace(turn.job, params=replace(params, max_tokens=None))
 
 
 def _named(request: Request, response: Response) -> Response:

@@ -1,18 +1,18 @@
 """Request models of the Anthropic Messages API.
 
 Beside its own fields a body may have those that all generating APIs here share (seed, min_p, priority, …). What only
-tunes caching, billing or routing is ignored; what would change the answer and is not built is refused by name.
+tunes caching, billing or routing is ignored; all else that is not built, or not known, is refused by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from octavo.server.fields import COMPLETION_UNBUILT, Unbuilt, only, undescribed
-from octavo.server.schema import SamplingFields
+from octavo.server.generation.schema import SamplingFields
+from octavo.server.transport.fields import COMPLETION_UNBUILT, Unbuilt, only, undescribed
 
 _OF_OPENAI = "It belongs to the OpenAI API."
 
@@ -22,7 +22,15 @@ UNBUILT: Mapping[str, Unbuilt] = {
     "stop": Unbuilt(only([]), "The Messages API calls it stop_sequences."),
     "response_format": Unbuilt(instead="The Messages API calls it output_config.format."),
     "logprobs": Unbuilt(only(False), _OF_OPENAI),
+    "stream_options": Unbuilt(only({}), f"{_OF_OPENAI} The last events have the usage."),
+    "return_token_ids": Unbuilt(only(False), _OF_OPENAI),
+    "return_tokens_as_token_ids": Unbuilt(only(False), _OF_OPENAI),
+    "compaction": Unbuilt(instead="This server edits no conversations."),
     "container": Unbuilt(instead="Code is not run by this server."),
+    "diagnostics": Unbuilt(only({})),
+    "fallbacks": Unbuilt(only([]), "One model answers; ask another yourself."),
+    "inference_geo": Unbuilt(only("global"), "The server runs where it was started."),
+    "thread": Unbuilt(instead="This server keeps no threads; send the messages."),
     "mcp_servers": Unbuilt(only([]), "This server calls no MCP servers; the client can."),
 }
 
@@ -33,9 +41,9 @@ _SYSTEM = {
 
 
 class TurnFields(SamplingFields):
-    """POST /v1/messages/count_tokens; everything that makes the prompt."""
+    """Everything that makes the prompt. Fields that are not here are refused."""
 
-    model_config = ConfigDict(json_schema_extra=undescribed(UNBUILT))
+    model_config = ConfigDict(extra="forbid", json_schema_extra=undescribed(UNBUILT))
 
     messages: list[dict[str, Any]]
     system: Annotated[Any, WithJsonSchema(_SYSTEM)] = None
@@ -46,6 +54,25 @@ class TurnFields(SamplingFields):
     output_format: dict[str, Any] | None = None
     """The older name of ``output_config.format``."""
     context_management: dict[str, Any] | None = None
+    # What only tunes caching, billing, routing and speed changes no answer, and passes.
+    anthropic_beta: list[str] | None = None
+    anthropic_version: str | None = None
+    betas: list[str] | None = None
+    billing_policy: Any = None
+    cache_control: dict[str, Any] | None = None
+    fallback_credit_token: Any = None
+    metadata: dict[str, Any] | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+    speed: Literal["standard", "fast"] | None = None
+    user_profile_id: str | None = None
+    workspace_id: str | None = None
+
+
+class CountRequest(TurnFields):
+    """POST /v1/messages/count_tokens: it may be the very body of a message."""
+
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    stop_sequences: list[str] | None = None
 
 
 class MessagesRequest(TurnFields):

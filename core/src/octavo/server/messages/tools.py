@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from octavo.server.messages.refusals import wrong
+from octavo.server.messages.refusals import known_only, wrong
 from octavo.text.parts import Tool
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """What a tool may be called."""
+_FIELDS = ("type", "name", "description", "input_schema", "strict")
+_ASK_NOTHING: Mapping[str, Callable[[Any], bool]] = {
+    "cache_control": lambda value: isinstance(value, dict),
+    "eager_input_streaming": lambda value: isinstance(value, bool),  # arguments come as they are written anyway
+    "defer_loading": lambda value: value is False,
+    "allowed_callers": lambda value: value == ["direct"],
+    "input_examples": lambda value: value == [],
+}
+"""Other fields of a tool, with the values that ask for nothing."""
 _WORDS: Mapping[str, Literal["auto", "required", "none"]] = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -31,6 +40,8 @@ def read_choice(
     """What must be called, and whether there may be several calls."""
     if choice is None:
         return "auto", True
+    members = ("type", "name", "disable_parallel_tool_use")
+    known_only(choice, "tool_choice", members if choice.get("type") == "tool" else (members[0], members[2]))
     kind, single = choice.get("type"), choice.get("disable_parallel_tool_use")
     if not isinstance(single, bool | None):
         wrong("tool_choice.disable_parallel_tool_use", "must be a boolean")
@@ -51,6 +62,10 @@ def _tool(tool: Mapping[str, Any], where: str) -> Tool:
     kind = tool.get("type")
     if kind not in (None, "custom"):
         wrong(f"{where}.type", f"is {kind!r:.60}; this server knows tools that have an input_schema (custom) only")
+    known_only(tool, where, (*_FIELDS, *_ASK_NOTHING))
+    for field, harmless in _ASK_NOTHING.items():
+        if tool.get(field) is not None and not harmless(tool[field]):
+            wrong(f"{where}.{field}", "is not supported with the value given")
     name = tool.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         wrong(f"{where}.name", "must be a string of 1 to 128 letters, digits, _ and -")

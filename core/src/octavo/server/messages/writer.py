@@ -12,6 +12,7 @@ from typing import Any
 import pydantic_core
 from msgspec import UNSET
 
+from octavo.server.generation.turn import Piece, Turn
 from octavo.server.messages.ask import Thinking
 from octavo.server.messages.replies import (
     Block,
@@ -35,9 +36,8 @@ from octavo.server.messages.replies import (
     ToolUseBlock,
     Usage,
 )
-from octavo.server.sse import event
-from octavo.server.turn import Piece, Turn
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
+from octavo.server.transport.sse import event
+from octavo.text.parts import CallArguments, CallBegins, CallCut, Part, Thoughts, Words
 
 _INVALID = "INVALID_JSON"
 
@@ -215,6 +215,8 @@ class _OpenBlocks:
             case CallArguments(_, json):
                 assert self.call is not None  # arguments come before words or another call
                 return [BlockDelta(self.call, InputJsonDelta(json))] if json else []
+            case CallCut():
+                return []  # the stop reason says so
 
     def close(self) -> list[Event]:
         """End what is open."""

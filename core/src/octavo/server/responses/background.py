@@ -10,14 +10,14 @@ from contextlib import aclosing
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from octavo.server.errors import failure_of
-from octavo.server.logprobs import TokenNames
+from octavo.server.generation.logprobs import TokenNames
 from octavo.server.responses.making import converse, encoded, made, writer_of
 from octavo.server.responses.order import Order, Stores
 from octavo.server.responses.replies import RUNNING, Event, ResponseObject, response_usage
 from octavo.server.responses.store import LEASE_SECONDS, Key
 from octavo.server.responses.writer import Writer
-from octavo.server.sse import event
+from octavo.server.transport.errors import failure_of
+from octavo.server.transport.sse import event
 
 logger = logging.getLogger("octavo.server")
 

@@ -1,4 +1,4 @@
-"""``text.format`` as a response repeats it; `octavo.server.structured` reads it."""
+"""``text.format`` as a response repeats it; `octavo.server.generation.structured` reads it."""
 
 from __future__ import annotations
 

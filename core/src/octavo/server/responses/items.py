@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from octavo.server.replies import TokenLogprob
+from octavo.server.generation.replies import TokenLogprob
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 

@@ -7,12 +7,12 @@ from contextlib import aclosing
 
 from sqlalchemy import Connection
 
-from octavo.server.errors import failure_of
-from octavo.server.logprobs import TokenNames
+from octavo.server.generation.logprobs import TokenNames
 from octavo.server.responses.order import Order, Stores
 from octavo.server.responses.replies import Event, ResponseObject, response_usage
 from octavo.server.responses.writer import Writer
-from octavo.server.sse import event
+from octavo.server.transport.errors import failure_of
+from octavo.server.transport.sse import event
 
 
 def encoded(events: list[Event]) -> bytes:

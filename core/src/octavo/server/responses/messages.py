@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from octavo.errors import RequestError
+from octavo.server.generation.history import read_arguments
 from octavo.server.responses.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 
 def check_calls(items: Sequence[Item]) -> None:
-    """Raise RequestError unless every call has its one output, behind it."""
-    open_calls: dict[str, str] = {}
+    """Raise RequestError unless every call has its one output, behind it. A call whose arguments are no JSON object may
+    have none: nobody could make it.
+    """
+    open_calls: dict[str, FunctionCall] = {}
     closed: set[str] = set()
     for item in items:
         if isinstance(item, FunctionCall):
@@ -20,28 +23,33 @@ def check_calls(items: Sequence[Item]) -> None:
                     f"The function call {item.call_id!r} appears twice; with 'previous_response_id' or 'conversation' "
                     "send only what is new."
                 )
-            open_calls[item.call_id] = item.name
+            open_calls[item.call_id] = item
         elif isinstance(item, FunctionCallOutput):
             if item.call_id not in open_calls:
                 what = "has an output already" if item.call_id in closed else "is not in the input before its output"
                 raise _error(f"The function call {item.call_id!r} {what}.")
             del open_calls[item.call_id]
             closed.add(item.call_id)
-    if open_calls:
-        call_id, name = next(iter(open_calls.items()))
-        raise _error(
-            f"No tool output found for function call {call_id!r} of {name!r}; send an item of the type "
-            "function_call_output for it."
-        )
+    for call in open_calls.values():
+        if read_arguments(call.arguments) is not None:
+            raise _error(
+                f"No tool output found for function call {call.call_id!r} of {call.name!r}; send an item of the type "
+                "function_call_output for it."
+            )
 
 
 def _error(message: str) -> RequestError:
     return RequestError(message, param="input", code="invalid_value")
 
 
-def continued(output: Sequence[Item]) -> list[Item]:
-    """Of a response's output, what the next turn can build on: a call that was cut short cannot be answered."""
-    return [item for item in output if not (isinstance(item, FunctionCall) and item.status != "completed")]
+def continued(items: Sequence[Item]) -> list[Item]:
+    """What the next turn can build on: a call that was cut short is left out, unless the client has answered it."""
+    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    return [
+        item
+        for item in items
+        if not (isinstance(item, FunctionCall) and item.status != "completed" and item.call_id not in answered)
+    ]
 
 
 def chat_messages(instructions: str | None, items: Sequence[Item]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from octavo.server.replies import TokenLogprob
+from octavo.server.generation.replies import TokenLogprob
 from octavo.server.responses.items import (
     FunctionCall,
     Item,

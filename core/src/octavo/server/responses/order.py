@@ -9,12 +9,17 @@ from typing import Any
 
 from octavo.errors import ContextLengthExceeded, RequestError
 from octavo.sampling import SamplingParams
-from octavo.server.params import response_params, served_name
-from octavo.server.prompts import normalise_messages, truncation
+from octavo.server.generation.context import OverContext
+from octavo.server.generation.params import RESPONSE_FIELDS, served_name
+from octavo.server.generation.prompts import normalise_messages, truncation
+from octavo.server.generation.service import Service
+from octavo.server.generation.template_variables import template_variables
+from octavo.server.generation.turn import Ask, Turn
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.formats import told_format
 from octavo.server.responses.items import Item, new_id
-from octavo.server.responses.messages import chat_messages, check_calls, cuts
+from octavo.server.responses.messages import chat_messages, check_calls, continued, cuts
+from octavo.server.responses.params import response_params
 from octavo.server.responses.read_items import Reference, read_items
 from octavo.server.responses.replies import (
     ConversationReference,
@@ -26,9 +31,7 @@ from octavo.server.responses.schema import ReasoningFields, ResponseRequest, Tex
 from octavo.server.responses.store import ResponseStore
 from octavo.server.responses.tools import Toolbox, read_tools
 from octavo.server.responses.writer import Style
-from octavo.server.service import Service
-from octavo.server.turn import Ask, Turn
-from octavo.server.variables import template_variables
+from octavo.server.transport.refusals import naming
 
 LOGPROBS = "message.output_text.logprobs"
 SEALED_REASONING = "reasoning.encrypted_content"
@@ -91,8 +94,15 @@ async def turn_of(
     params: SamplingParams,
     toolbox: Toolbox,
     id: str,
+    *,
+    over: OverContext | None = None,
 ) -> tuple[Turn, list[Item]]:
-    """The turn that a request asks for, and the items that are its own."""
+    """The turn that a request asks for, and the items that are its own. ``over``: what becomes of an output limit that
+    the context has no room for, in place of what the request asks.
+    """
+    if over is None:
+        cuts_anyway = body.truncation == "auto" or body.max_output_tokens is None
+        over = body.context_overflow or ("truncate" if cuts_anyway else "error")
     if body.previous_response_id is not None and body.conversation is not None:
         raise RequestError(
             "'previous_response_id' and 'conversation' exclude each other: each brings a history.",
@@ -105,11 +115,11 @@ async def turn_of(
         history = await stores.responses.history(owner, body.previous_response_id)
     elif body.conversation is not None:
         history = await stores.conversations.items(owner, body.conversation)
-    items = [*history, *inputs]
+    items = continued([*history, *inputs])
     if not items:
         raise RequestError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     check_calls(items)
-    turn = await _fitting(service, body, params, toolbox, id, items)
+    turn = await _fitting(service, body, params, toolbox, id, items, over)
     return turn, inputs
 
 
@@ -122,7 +132,13 @@ async def _resolved(store: ResponseStore, owner: str, value: Any) -> list[Item]:
 
 
 async def _fitting(
-    service: Service, body: TurnFields, params: SamplingParams, toolbox: Toolbox, id: str, items: list[Item]
+    service: Service,
+    body: TurnFields,
+    params: SamplingParams,
+    toolbox: Toolbox,
+    id: str,
+    items: list[Item],
+    over: OverContext,
 ) -> Turn:
     """The turn with all items, or, under truncation, with as many of the latest as fit."""
     context = service.backend.max_model_len
@@ -130,13 +146,15 @@ async def _fitting(
 
     async def attempt(cut: int) -> Turn:
         ask = Ask(
-            messages=normalise_messages(chat_messages(body.instructions, items[cut:])),
+            messages=_messages(body.instructions, items[cut:]),
             params=params,
             tools=toolbox.tools,
             tool_choice=toolbox.choice,
             parallel_tool_calls=body.parallel_tool_calls is not False,
             template_variables=variables,
             truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
+            over_context=over,
+            field_names=RESPONSE_FIELDS,
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
         )
@@ -161,6 +179,11 @@ async def _fitting(
         else:
             low = middle + 1
     return _checked(turn, context - 1, context, "shorten the last message")
+
+
+def _messages(instructions: str | None, items: Sequence[Item]) -> list[dict[str, Any]]:
+    with naming(RESPONSE_FIELDS):
+        return normalise_messages(chat_messages(instructions, items))
 
 
 def _checked(turn: Turn, room: int, context: int, cure: str) -> Turn:

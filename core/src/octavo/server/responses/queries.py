@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import Request
+from starlette.requests import Request
 
-from octavo.server.queries import number, order
 from octavo.server.responses.item_rows import Page
+from octavo.server.routing.route import page_parameters
+from octavo.server.transport.queries import number, order
 
 MAX_PAGE = 100
+PAGE = page_parameters(MAX_PAGE)
 
 
 def page_of(request: Request) -> Page:

@@ -9,7 +9,6 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 import msgspec
 
 from octavo.errors import RequestError
-from octavo.server.refusals import wrong
 from octavo.server.responses.items import (
     FunctionCall,
     FunctionCallOutput,
@@ -25,6 +24,7 @@ from octavo.server.responses.items import (
     new_id,
     unsealed,
 )
+from octavo.server.transport.refusals import wrong
 
 _ROLES = ("user", "assistant", "system", "developer")
 _STATUSES = get_args(ItemStatus)
@@ -97,12 +97,8 @@ def _call(item: Mapping[str, Any], where: str) -> FunctionCall:
         arguments=_string(item, "arguments", where),
         status=_status(item, where),
     )
-    try:
-        arguments = msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        wrong(f"{where}.arguments", "must be the text of a JSON object")
+    if not call.name:
+        wrong(f"{where}.name", "is empty; it must be the name that the model called")
     return call
 
 

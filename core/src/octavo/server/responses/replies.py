@@ -1,4 +1,4 @@
-"""What the Responses API answers, as msgspec structs; see `octavo.server.replies` for the conventions."""
+"""What the Responses API answers, as msgspec structs; see `octavo.server.generation.replies` for the conventions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-from octavo.server.replies import TokenLogprob, Usage
+from octavo.server.generation.replies import TokenLogprob, Usage
 from octavo.server.responses.items import Item, OutputText, ReasoningText
 
 ResponseStatus: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

@@ -1,4 +1,4 @@
-"""Request models of the Responses API; the conventions are those of `octavo.server.schema`."""
+"""Request models of the Responses API; the conventions are those of `octavo.server.generation.schema`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from octavo.server.fields import RESPONSES_UNBUILT, undescribed
-from octavo.server.schema import CHOICE, Metadata, SamplingFields, StreamOptions
+from octavo.server.generation.schema import CHOICE, Metadata, SamplingFields, StreamOptions
+from octavo.server.transport.fields import RESPONSES_UNBUILT, undescribed
 
 MAX_ITEMS = 20
 """Of one request that adds to a conversation, as in the OpenAI API."""
@@ -30,7 +30,7 @@ def _id_of(value: Any) -> Any:
 class ReasoningFields(BaseModel):
     """How the model is to think."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto"] | None = None
@@ -42,7 +42,7 @@ class ReasoningFields(BaseModel):
 class TextFields(BaseModel):
     """What the text is to be like."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     format: dict[str, Any] | None = None
     verbosity: Literal["medium"] | None = None
@@ -51,7 +51,7 @@ class TextFields(BaseModel):
 class ResponseStreamOptions(StreamOptions):
     """What a stream carries beside the text."""
 
-    include_obfuscation: bool | None = None
+    include_obfuscation: bool | None = None  # type: ignore[assignment]
     """Pad the deltas, so that their sizes tell nothing of the text."""
 
 

@@ -18,14 +18,13 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from octavo.errors import ObjectNotFound, RequestError
-from octavo.server.database import Database
 from octavo.server.responses import item_rows
 from octavo.server.responses.item_rows import Page
 from octavo.server.responses.items import Item
-from octavo.server.responses.messages import continued
 from octavo.server.responses.replies import RUNNING, ResponseError, ResponseObject
 from octavo.server.responses.retention import Retention
 from octavo.server.responses.tables import RESPONSES, belongs
+from octavo.server.transport.database import Database
 
 T = TypeVar("T")
 
@@ -259,7 +258,7 @@ class ResponseStore:
                         code="invalid_value",
                     )
                 items = item_rows.read(connection, owner, at)
-                chain.append([i for i, out in items if not out] + continued([i for i, out in items if out]))
+                chain.append([i for i, out in items if not out] + [i for i, out in items if out])
                 at = row.previous
             return [item for items in reversed(chain) for item in items]
 

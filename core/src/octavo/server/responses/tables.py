@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sql
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, String, Table
 
-from octavo.server.tables import METADATA
+from octavo.server.transport.database import METADATA
 
 _BYTES = LargeBinary(2**30)  # the databases that have several sizes of it choose by this
 _OWNER = String(64)

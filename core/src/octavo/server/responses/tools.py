@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from octavo.server.refusals import wrong
-from octavo.server.tools import described
+from octavo.server.generation.tools import described
+from octavo.server.transport.refusals import wrong
 from octavo.text.parts import Tool
 
 _CHOICES = ("auto", "none", "required")

@@ -7,17 +7,17 @@ response.created → response.in_progress
 
 from __future__ import annotations
 
-import itertools
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import structs
 
-from octavo.runner.plan import TokenLogprobs
-from octavo.server.errors import Failure
-from octavo.server.logprobs import TokenNames, chat_logprobs
-from octavo.server.replies import TokenLogprob
+from octavo.server.generation.content_tokens import ContentToken
+from octavo.server.generation.logprobs import TokenNames, chat_logprobs
+from octavo.server.generation.replies import TokenLogprob
+from octavo.server.generation.turn import Piece
 from octavo.server.responses.items import Item
 from octavo.server.responses.open_items import Emit, Ending, OpenCall, OpenMessage, OpenReasoning
 from octavo.server.responses.replies import (
@@ -28,8 +28,8 @@ from octavo.server.responses.replies import (
     ResponseStatus,
     ResponseUsage,
 )
-from octavo.server.turn import Piece
-from octavo.text.parts import CallArguments, CallBegins, Thoughts, Words
+from octavo.server.transport.errors import Failure
+from octavo.text.parts import CallArguments, CallBegins, CallCut, Thoughts, Words
 
 _ERROR_CODES = {400: "invalid_prompt", 404: "invalid_prompt", 429: "rate_limit_exceeded"}
 """The API has a closed list of codes; all other failures are the server's."""
@@ -58,7 +58,6 @@ class Writer:
         self._done: list[Item] = []
         self._open: OpenMessage | OpenReasoning | OpenCall | None = None
         self._calls: dict[int, OpenCall] = {}
-        self._entries: list[TokenLogprobs] = []  # of tokens whose text has not come yet
         self._blank: list[tuple[str, list[TokenLogprob]]] = []  # white space: a message begins, or calls are set apart
         self._emit = Emit(self._event, obfuscate=style.obfuscate)
 
@@ -75,22 +74,23 @@ class Writer:
     def push(self, piece: Piece) -> list[Event]:
         """What a piece adds."""
         events: list[Event] = []
-        if self._style.logprobs:
-            self._entries.extend(piece.choice.logprobs or ())
-        for part in piece.parts:
+        for part, tokens in zip(piece.parts, piece.content_tokens or [()] * len(piece.parts), strict=True):
+            logprobs = self._logprobs_of(tokens)
+            if logprobs and not isinstance(part, Words) and isinstance(self._open, OpenMessage):
+                events += self._open.add("", logprobs)  # of a token that the message ends in
             match part:
                 case Words(text):
-                    events += self._words(text, self._logprobs_of(text))
+                    events += self._words(text, logprobs)
                 case Thoughts(text):
-                    self._tokens_of(text)
                     events += self._thoughts(text)
                 case CallBegins(index, call_id, name):
                     events += self._begin(OpenCall(self._emit, len(self._done) + bool(self._open), call_id, name))
                     assert isinstance(self._open, OpenCall)
                     self._calls[index] = self._open
                 case CallArguments(index, json):
-                    self._entries.clear()  # a call's text is not that of its tokens
                     events += self._calls[index].add(json)
+                case CallCut():
+                    events += self._close("incomplete")
         return events
 
     def _words(self, text: str, logprobs: list[TokenLogprob]) -> list[Event]:
@@ -135,26 +135,10 @@ class Writer:
         self._open = None
         return events
 
-    def _logprobs_of(self, text: str) -> list[TokenLogprob]:
-        entries = self._tokens_of(text)
-        return chat_logprobs(entries, self._names, as_ids=self._style.tokens_as_ids).content if entries else []
-
-    def _tokens_of(self, text: str) -> list[TokenLogprobs]:
-        """Of the tokens that have come, those that made ``text``, which are found by their bytes; those before them
-        are markers, those behind them are of text to come. All of them, where the text is not what they spell.
-        """
-        entries = self._entries
-        if not entries:
+    def _logprobs_of(self, tokens: Iterable[ContentToken]) -> list[TokenLogprob]:
+        if not self._style.logprobs:
             return []
-        spelled = [self._names.of(entry.token_id)[1] for entry in entries]
-        begin = b"".join(spelled).find(text.encode())
-        if begin < 0:
-            self._entries = []
-            return entries
-        end = begin + len(text.encode())
-        ends = list(itertools.accumulate(map(len, spelled)))
-        self._entries = [entry for entry, at in zip(entries, [0, *ends], strict=False) if at >= end]
-        return [entry for entry, at, to in zip(entries, [0, *ends], ends, strict=False) if at < end and to > begin]
+        return chat_logprobs(tokens, self._names, as_ids=self._style.tokens_as_ids).content
 
     def finish(self, reason: str | None, usage: ResponseUsage) -> list[Event]:
         """Close what is open, and settle the response; `end` is left to be sent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from octavo.text.feed import SPACE, Feed, Steps
-from octavo.text.parts import CallArguments, CallBegins
+from octavo.text.parts import CallArguments, CallBegins, CallCut
 from octavo.text.tools.json_text import decoded_string, short_string, value
 from octavo.text.tools.kind import NewId, call_id
 
@@ -34,10 +34,19 @@ class Calls:
             self._feed.emit(CallArguments(self.count - 1, text))
             self._said = True
 
-    def end(self) -> None:
-        """It is complete. A call without arguments has an empty object of them."""
-        if not self._said:
+    def end(self, complete: bool = True) -> None:
+        """It has ended. If it is not complete because the answer has ended, its arguments are what was written; else a
+        call without arguments has an empty object of them.
+        """
+        if not complete and self._feed.cut:
+            self._feed.emit(CallCut(self.count - 1))
+        elif not self._said:
             self.say("{}")
+
+    def cut(self, name: str) -> None:
+        """The answer ended behind the name of a call."""
+        self.begin(name)
+        self.end(complete=False)
 
 
 class _Draft:
@@ -79,17 +88,24 @@ class _Draft:
         else:
             self._held.append(text)
 
-    def end(self) -> None:
-        """The object has ended."""
+    def end(self, complete: bool) -> None:
+        """The object has ended, or the text has."""
         self.begin()
-        self._calls.end()
+        self._calls.end(complete)
 
 
 def read_calls(
-    feed: Feed, calls: Calls, opening: str, ends: tuple[str, ...] = (), names: Iterable[str] | None = None
+    feed: Feed,
+    calls: Calls,
+    opening: str,
+    ends: tuple[str, ...] = (),
+    names: Iterable[str] | None = None,
+    *,
+    marked: bool = True,
 ) -> Steps[bool]:
     """Take call objects: one, several, or a list of them. True if there is one; else what was taken is words, with
     ``opening`` in front. ``ends``: markers that cut a call short; they stay. With ``names``, only those are calls.
+    ``marked``: there is a marker in ``opening``, so that there is to be nothing but calls behind it.
     """
     known = None if names is None else frozenset(names)
     found = False
@@ -101,17 +117,25 @@ def read_calls(
     while (yield from feed.peek()) == "{":
         draft = _Draft(feed, calls, known)
         complete = yield from _object(feed, draft, ends)
-        if not draft.begun and not (complete and draft.name is not None):
+        if not draft.begun and not (draft.name is not None and (complete or feed.cut)):
             break
-        draft.end()
+        draft.end(complete)
         found = True
         opening = ""
         feed.record()
         yield from feed.run(SPACE + ",;]}")
         if (yield from feed.peek()) != "{":
             feed.record()
-    feed.words(("" if found else opening) + feed.recorded())
+    text = feed.recorded()
+    unsettled = found or marked or (known is not None and _is_begun(text, known))
+    (feed.unsettled if unsettled else feed.words)(("" if found else opening) + text)
     return found
+
+
+def _is_begun(text: str, names: frozenset[str]) -> bool:
+    """Whether a text may go on to be a call of one of these functions, and to nothing longer than its name."""
+    compact = "".join(text.split()).removeprefix("[")
+    return bool(compact) and any(f'{{"name":"{name}"'.startswith(compact) for name in names)
 
 
 def _object(feed: Feed, draft: _Draft, ends: tuple[str, ...], outer: bool = True) -> Steps[bool]:
@@ -156,8 +180,9 @@ def _arguments(feed: Feed, draft: _Draft, first: str, ends: tuple[str, ...]) -> 
         return (yield from value(feed, draft.say, ends))
     scalar: list[str] = []
     complete = yield from value(feed, scalar.append, ends)
-    if scalar != list("null"):
-        draft.say("".join(scalar))
+    text = "".join(scalar)
+    if text != "null" and not (feed.cut and "null".startswith(text)):
+        draft.say(text)
     return complete
 
 

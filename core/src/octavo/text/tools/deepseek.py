@@ -19,6 +19,8 @@ _ALL, _ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _ONE, _ONE_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 _SEPARATOR = "<｜tool▁sep｜>"
 _FENCE = "```"
+_KIND = "function"
+"""What V3 writes in front of the separator; V3.1 writes the name there."""
 _OUTSIDE = Markers((_ALL, _ALL_END, _ONE, _ONE_END))
 _HEAD = Markers((*_OUTSIDE.texts, _SEPARATOR))
 
@@ -33,7 +35,8 @@ def _read(feed: Feed) -> Steps[None]:
         if marker == _ALL:
             opening += yield from feed.space()
             if not (yield from feed.sees(_ONE)):
-                feed.words(opening)
+                opening += feed.take(feed.rest) if feed.half_of((_ONE,)) else ""
+                feed.unsettled(opening)
                 continue
             opening += feed.take(len(_ONE))
         yield from _one(feed, calls, opening)
@@ -43,30 +46,40 @@ def _one(feed: Feed, calls: Calls, opening: str) -> Steps[None]:
     feed.record()
     head: list[str] = []
     name = ""
+    named = False  # nothing can follow that is part of the name
     if (yield from feed.until(_HEAD, head.append)) == _SEPARATOR:
         yield from feed.space()
         name = "".join(head).strip()
-        if (yield from feed.peek()) != "{":
+        named = name != _KIND
+        if (character := (yield from feed.peek())) and character != "{":
             name = yield from feed.run(NAME_CHARACTERS)
-            yield from feed.space()
+            named = bool((yield from feed.space())) or feed.rest > 0
             yield from _fence(feed)
+    if name and named and not (yield from feed.peek()):
+        feed.recorded()
+        calls.cut(name)
+        return
     if not name or (yield from feed.peek()) != "{":
-        feed.words(opening + feed.recorded())
+        feed.unsettled(opening + feed.recorded())
         return
     feed.recorded()
     calls.begin(name)
-    yield from value(feed, calls.say, _OUTSIDE.texts)
-    calls.end()
+    calls.end((yield from value(feed, calls.say, _OUTSIDE.texts)))
     yield from feed.space()
     yield from _fence(feed)
 
 
 def _fence(feed: Feed) -> Steps[None]:
+    """Take a fence, or what there is of it at the end of the answer."""
     if (yield from feed.sees(_FENCE)):
         feed.take(len(_FENCE))
         if (yield from feed.sees("json")):
             feed.take(len("json"))
+        elif feed.half_of(("json",)):
+            feed.take(feed.rest)
         yield from feed.space()
+    elif feed.half_of((_FENCE,)):
+        feed.take(feed.rest)
 
 
 def _open(_tools: Sequence[Tool]) -> FeedParser:
@@ -74,7 +87,7 @@ def _open(_tools: Sequence[Tool]) -> FeedParser:
 
 
 def _in_fence(name: str) -> tuple[list[str], list[str]]:
-    return [_ONE, "function", _SEPARATOR, f"{name}\n{_FENCE}json\n"], [f"\n{_FENCE}", _ONE_END]
+    return [_ONE, _KIND, _SEPARATOR, f"{name}\n{_FENCE}json\n"], [f"\n{_FENCE}", _ONE_END]
 
 
 def _plain(name: str) -> tuple[list[str], list[str]]:

@@ -4,7 +4,7 @@ with ``<|tool_call>``, ``<|"|>`` and ``<tool_call|>`` as the later spelling. Arg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from octavo.text.feed import SPACE, Feed, FeedParser, Steps
 from octavo.text.parts import Tool
@@ -13,6 +13,7 @@ from octavo.text.tools.calls import Calls
 from octavo.text.tools.json_text import Say
 from octavo.text.tools.kind import NAME_CHARACTERS, ToolParser
 from octavo.text.tools.loose import bare, inner, quoted
+from octavo.text.tools.schema import ANYTHING, Schema
 
 _BEGINS = ("<start_function_call>", "<|tool_call>")
 _ENDS = ("<end_function_call>", "<tool_call|>", "<start_function_response>", "<|tool_response>")
@@ -22,7 +23,7 @@ _CLOSING_QUOTE = {quote: Markers((quote,)) for quote in _QUOTES}
 _DEEPEST = 32  # lists in lists; deeper ones become text
 
 
-def _read(feed: Feed) -> Steps[None]:
+def _read(feed: Feed, schemas: Mapping[str, Schema]) -> Steps[None]:
     calls = Calls(feed)
     while marker := (yield from feed.words_until(_MARKERS)):
         opening = feed.gap + marker
@@ -35,20 +36,23 @@ def _read(feed: Feed) -> Steps[None]:
         if (yield from feed.sees("call:")):
             feed.take(len("call:"))
             name = yield from feed.run(NAME_CHARACTERS)
+        elif feed.half_of(("call:",)):
+            feed.take(feed.rest)
         if not name or (yield from feed.peek()) != "{":
-            feed.words(opening + feed.recorded())
+            feed.unsettled(opening + feed.recorded())
             continue
         feed.recorded()
         feed.take(1)
         calls.begin(name)
-        yield from _object(feed, calls.say, 0)
+        calls.end((yield from _object(feed, calls.say, 0, schemas.get(name, ANYTHING))))
 
 
-def _open(_tools: Sequence[Tool]) -> FeedParser:
-    return FeedParser(_read)
+def _open(tools: Sequence[Tool]) -> FeedParser:
+    schemas = {tool.name: Schema(tool.parameters) for tool in tools}
+    return FeedParser(lambda feed: _read(feed, schemas))
 
 
-def _object(feed: Feed, say: Say, depth: int) -> Steps[bool]:
+def _object(feed: Feed, say: Say, depth: int, schema: Schema) -> Steps[bool]:
     """Take an object whose brace was taken. False if it is cut short: by a marker, or by the end of the text."""
     say("{")
     first = True
@@ -67,17 +71,18 @@ def _object(feed: Feed, say: Say, depth: int) -> Steps[bool]:
                 return False
         elif not (yield from _word(feed, key, ":,}")):
             return False
-        say((", " if not first else "") + quoted("".join(key).strip().strip('"')) + ": ")
+        name = "".join(key).strip().strip('"')
+        say((", " if not first else "") + quoted(name) + ": ")
         first = False
         if (yield from feed.peek()) != ":":
             say("null")
             continue
         feed.take(1)
-        if not (yield from _value(feed, say, depth)):
+        if not (yield from _value(feed, say, depth, schema.property(name))):
             return False
 
 
-def _list(feed: Feed, say: Say, depth: int) -> Steps[bool]:
+def _list(feed: Feed, say: Say, depth: int, schema: Schema) -> Steps[bool]:
     """As `_object`, of a list."""
     say("[")
     first = True
@@ -93,11 +98,11 @@ def _list(feed: Feed, say: Say, depth: int) -> Steps[bool]:
         if not first:
             say(", ")
         first = False
-        if not (yield from _value(feed, say, depth)):
+        if not (yield from _value(feed, say, depth, schema.item())):
             return False
 
 
-def _value(feed: Feed, say: Say, depth: int) -> Steps[bool]:
+def _value(feed: Feed, say: Say, depth: int, schema: Schema) -> Steps[bool]:
     yield from feed.space()
     if (yield from feed.sees_any(_QUOTES)):
         say('"')
@@ -108,18 +113,18 @@ def _value(feed: Feed, say: Say, depth: int) -> Steps[bool]:
     character = yield from feed.peek()
     if character in ("{", "[") and depth < _DEEPEST:
         feed.take(1)
-        return (yield from (_object if character == "{" else _list)(feed, say, depth + 1))
+        return (yield from (_object if character == "{" else _list)(feed, say, depth + 1, schema))
     word: list[str] = []
     if not (yield from _word(feed, word, ",}]")):
         return False
-    say(bare("".join(word)))
+    say(bare("".join(word), schema))
     return True
 
 
 def _string(feed: Feed, say: Say) -> Steps[bool]:
     quote = yield from feed.sees_any(_QUOTES)
     feed.take(len(quote))
-    return bool((yield from feed.until(_CLOSING_QUOTE[quote], say)))
+    return bool((yield from feed.until(_CLOSING_QUOTE[quote], say, half=lambda _: None)))
 
 
 def _word(feed: Feed, word: list[str], ends: str) -> Steps[bool]:

@@ -24,11 +24,11 @@ def _open(tools: Sequence[Tool]) -> FeedParser:
     def read(feed: Feed) -> Steps[None]:
         calls = Calls(feed)
         opening = yield from feed.space()
-        yield from read_calls(feed, calls, opening, names=names)
-        while marker := (yield from feed.words_until(_MARKERS)):
+        yield from read_calls(feed, calls, opening, names=names, marked=False)
+        while marker := (yield from feed.trimmed_until(_MARKERS, feed.words)):  # half a fence is text
             opening = feed.gap + marker
             opening += yield from feed.run(_LETTERS)
-            found = yield from read_calls(feed, calls, opening, names=names)
+            found = yield from read_calls(feed, calls, opening, names=names, marked=False)
             if found and (yield from feed.sees(_FENCE)):
                 feed.take(len(_FENCE))
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from octavo.text.grammar_schema import exact
 from octavo.text.parts import Tool
+from octavo.text.schema_vacuous import without_vacuous
 
 Texts: TypeAlias = Sequence[str]
 """Pieces of fixed text; a marker is a piece of its own, since it may be a special token."""
@@ -70,8 +72,9 @@ class CallGrammar:
 
 def json_rule(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
     """The right-hand side of a rule for what a schema allows. What it asks for that cannot be enforced is an error, or
-    is passed over if ``lenient``.
+    is passed over if ``lenient``. Raises BadForm where the grammar would not enforce it exactly.
     """
+    schema = without_vacuous(schema) if lenient else exact(schema)
     text = json.dumps({**schema, "x-guidance": {**_JSON, "lenient": lenient}}, ensure_ascii=False)
     # In a string of the schema, where else; as it stands it would pass for the mark of another kind of grammar.
     return "%json " + text.replace("::=", "\\u003a:=")

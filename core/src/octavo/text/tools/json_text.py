@@ -17,7 +17,8 @@ Say = Callable[[str], None]
 _QUIET = re.compile(r'[^{}\[\]"<]+')
 """Text outside of strings in which nothing begins or ends: every marker of `value` begins with one of the others."""
 _STRING_TEXT = re.compile(r'[^"\\]+')
-_SCALAR_END = frozenset(SPACE + ",}];<")
+_SCALAR_END = frozenset(SPACE + ',}];<[{"')
+"""All that may follow a scalar, the first character of every marker included."""
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX = "0123456789abcdefABCDEF"
 
@@ -39,6 +40,9 @@ def _nested(feed: Feed, say: Say, ends: tuple[str, ...]) -> Steps[bool]:
     while True:
         character = yield from feed.peek()
         if not character or (ends and (yield from feed.sees_any(ends))):
+            return False
+        if feed.half_of(ends):
+            feed.take(feed.rest)
             return False
         if character == '"':
             if not (yield from string(feed, say)):
@@ -126,6 +130,8 @@ def decoded_string(feed: Feed, say: Say) -> Steps[bool]:
             high = ""
             continue
         digits = yield from feed.run(_HEX, most=4)
+        if len(digits) < 4 and not (yield from feed.peek()):
+            return False  # cut inside of the escape, perhaps of the second half of a character
         if len(digits) < 4:
             say("\ufffd" * bool(high) + "\\u" + digits)
             high = ""

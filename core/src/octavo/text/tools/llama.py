@@ -26,7 +26,7 @@ def _open(tools: Sequence[Tool]) -> FeedParser:
         if (yield from feed.sees(_TAG)):
             opening += feed.take(len(_TAG))
         while True:
-            yield from read_calls(feed, calls, opening, (_TAG,), names)
+            yield from read_calls(feed, calls, opening, (_TAG,), names, marked=_TAG in opening)
             marker = yield from feed.words_until(_MARKERS)
             if not marker:
                 return

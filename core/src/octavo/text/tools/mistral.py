@@ -32,20 +32,25 @@ def _read(feed: Feed) -> Steps[None]:
 def _named(feed: Feed, calls: Calls, opening: str) -> Steps[None]:
     feed.record()
     name = yield from feed.run(NAME_CHARACTERS)
-    yield from feed.space()
-    if (yield from feed.sees(_ID)):
-        feed.take(len(_ID))
-        yield from feed.run(NAME_CHARACTERS)  # ids are our own: the model's may repeat
-    if (yield from feed.sees(_ARGUMENTS)):
-        feed.take(len(_ARGUMENTS))
-    yield from feed.space()
+    behind = yield from feed.space()
+    for marker in (_ID, _ARGUMENTS):
+        if (yield from feed.sees(marker)):
+            behind += feed.take(len(marker))
+            if marker == _ID:
+                yield from feed.run(NAME_CHARACTERS)  # ids are our own: the model's may repeat
+    behind += yield from feed.space()
+    if feed.half_of((_ID, _ARGUMENTS)):
+        behind += feed.take(feed.rest)
+    if name and behind and not (yield from feed.peek()):
+        feed.recorded()
+        calls.cut(name)
+        return
     if not name or (yield from feed.peek()) != "{":
-        feed.words(opening + feed.recorded())
+        feed.unsettled(opening + feed.recorded())
         return
     feed.recorded()
     calls.begin(name)
-    yield from value(feed, calls.say, _MARKERS.texts)
-    calls.end()
+    calls.end((yield from value(feed, calls.say, _MARKERS.texts)))
 
 
 def _open(_tools: Sequence[Tool]) -> FeedParser:

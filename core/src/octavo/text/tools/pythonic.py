@@ -5,8 +5,10 @@ is one. Arguments become JSON as they come.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from octavo.text.feed import SPACE, Feed, FeedParser, Steps
 from octavo.text.parts import Tool
@@ -15,6 +17,7 @@ from octavo.text.tools.calls import Calls, read_calls
 from octavo.text.tools.json_text import Say
 from octavo.text.tools.kind import ToolParser
 from octavo.text.tools.loose import bare, inner, quoted
+from octavo.text.tools.schema import ANYTHING, Schema
 
 _BEGIN, _END = "<|python_start|>", "<|python_end|>"
 _MARKERS = Markers((_BEGIN, _END))
@@ -28,7 +31,7 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 
 
 def _open(tools: Sequence[Tool]) -> FeedParser:
-    parameters = {tool.name: _properties(tool) for tool in tools}
+    parameters = {tool.name: _Signature(_properties(tool), Schema(tool.parameters)) for tool in tools}
 
     def read(feed: Feed) -> Steps[None]:
         calls = Calls(feed)
@@ -45,17 +48,26 @@ def _open(tools: Sequence[Tool]) -> FeedParser:
     return FeedParser(read)
 
 
+@dataclass(frozen=True)
+class _Signature:
+    """The names of a function's parameters in their order, and their schema."""
+
+    names: Sequence[str]
+    schema: Schema
+
+
 def _properties(tool: Tool) -> tuple[str, ...]:
     found = tool.parameters.get("properties")
     return tuple(map(str, found)) if isinstance(found, Mapping) else ()
 
 
-def _list(feed: Feed, calls: Calls, opening: str, parameters: Mapping[str, tuple[str, ...]]) -> Steps[None]:
+def _list(feed: Feed, calls: Calls, opening: str, parameters: Mapping[str, _Signature]) -> Steps[None]:
     """Take a list of calls, or of JSON objects that are calls; else what was taken is words."""
     if (yield from feed.sees(_BEGIN)):
         opening += feed.take(len(_BEGIN))
+    marked = _BEGIN in opening
     if (yield from feed.peek()) == "{":
-        yield from read_calls(feed, calls, opening, _MARKERS.texts, parameters)
+        yield from read_calls(feed, calls, opening, _MARKERS.texts, parameters, marked=marked)
         return
     feed.record()
     found = False
@@ -72,44 +84,50 @@ def _list(feed: Feed, calls: Calls, opening: str, parameters: Mapping[str, tuple
         feed.take(1)
         opening, found = "", True
         calls.begin(name)
-        yield from _arguments(feed, calls.say, parameters[name])
+        calls.end((yield from _arguments(feed, calls.say, parameters[name])))
         feed.record()
         yield from feed.space()
     if found and (yield from feed.peek()) == "]":
         feed.take(1)
         feed.recorded()
         yield from feed.space()
-    feed.words(opening + feed.recorded())
+    text = feed.recorded()
+    begun = bool(text) and any(f"[{name}(".startswith("".join(text.split())) for name in parameters)
+    (feed.unsettled if found or marked or begun else feed.words)(opening + text)
 
 
-def _arguments(feed: Feed, say: Say, positions: Sequence[str]) -> Steps[None]:
-    """Take what is inside of the parentheses, and the closing one, and say a JSON object."""
-    say("{")
+def _arguments(feed: Feed, say: Say, signature: _Signature) -> Steps[bool]:
+    """Take what is inside of the parentheses, and the closing one, and say a JSON object. False if the text ends
+    first.
+    """
+    positions = signature.names
     count = 0
     while True:
         yield from feed.run(SPACE + ",:")  # none of these is part of a value
         character = yield from feed.peek()
         if not character:
-            return
+            return False
         if character in _CLOSERS:
             feed.take(1)
-            say("}")
-            return
+            say("}" if count else "{}")
+            return True
         word = yield from feed.run(_NAME)
         yield from feed.space()
+        if not (yield from feed.peek()):
+            return False  # a name or a value: nobody knows
         if word and (yield from feed.peek()) == "=":
             feed.take(1)
             yield from feed.space()
             key, word = word, ""
         else:
             key = positions[count] if count < len(positions) else f"argument_{count}"
-        say((", " if count else "") + quoted(key) + ": ")
+        say((", " if count else "{") + quoted(key) + ": ")
         count += 1
-        if not (yield from _value(feed, say, word)):
-            return
+        if not (yield from _value(feed, say, signature.schema.property(key), word)):
+            return False
 
 
-def _value(feed: Feed, say: Say, begun: str = "", depth: int = 0) -> Steps[bool]:
+def _value(feed: Feed, say: Say, schema: Schema, begun: str = "", depth: int = 0) -> Steps[bool]:
     """Take a value up to what separates it from the next, and say its JSON. ``begun`` was taken of it already. False if
     the text ends first.
     """
@@ -120,17 +138,17 @@ def _value(feed: Feed, say: Say, begun: str = "", depth: int = 0) -> Steps[bool]
         return (yield from _expression(feed, [])) if (yield from feed.peek()) else False
     if not begun and character in tuple(_OPENERS) and depth < _DEEPEST:
         feed.take(1)
-        if not (yield from _container(feed, say, character, depth + 1)):
+        if not (yield from _container(feed, say, character, depth + 1, schema)):
             return False
         return (yield from _expression(feed, []))
     raw = [begun]
     complete = yield from _expression(feed, raw)
     if complete:
-        say(bare("".join(raw)))
+        say(bare("".join(raw), schema))
     return complete
 
 
-def _container(feed: Feed, say: Say, opener: str, depth: int) -> Steps[bool]:
+def _container(feed: Feed, say: Say, opener: str, depth: int, schema: Schema) -> Steps[bool]:
     """Take a list, tuple, dict or set, whose opening bracket was taken."""
     say("{" if opener == "{" else "[")
     first = True
@@ -146,18 +164,21 @@ def _container(feed: Feed, say: Say, opener: str, depth: int) -> Steps[bool]:
         if not first:
             say(", ")
         first = False
+        inside = schema.item()
         if opener == "{":
             key: list[str] = []
-            if not (yield from _value(feed, key.append, depth=_DEEPEST)):
+            if not (yield from _value(feed, key.append, ANYTHING, depth=_DEEPEST)):
                 return False
             text = "".join(key)
-            say((text if text.startswith('"') else quoted(text)) + ": ")
+            name = text if text.startswith('"') else quoted(text)
+            inside = schema.property(json.loads(name))
+            say(name + ": ")
             if (yield from feed.peek()) != ":":
                 say("null")
                 continue
             feed.take(1)
             yield from feed.space()
-        if not (yield from _value(feed, say, depth=depth)):
+        if not (yield from _value(feed, say, inside, depth=depth)):
             return False
 
 
@@ -185,6 +206,7 @@ def _string(feed: Feed, say: Say) -> Steps[bool]:
     quote = yield from feed.sees_any(_QUOTES)
     feed.take(len(quote))
     say('"')
+    empty = True
     while True:
         character = yield from feed.peek()
         if not character:
@@ -195,15 +217,24 @@ def _string(feed: Feed, say: Say) -> Steps[bool]:
             if not letter:
                 return False
             feed.take(1)
-            say(inner((yield from _escaped(feed, letter))))
+            escaped = yield from _escaped(feed, letter)
+            if letter in _HEX and not (yield from feed.peek()):
+                return False  # perhaps there were more digits to come
+            say(inner(escaped))
         elif character in "'\"":
             if (yield from feed.sees(quote)):
                 feed.take(len(quote))
+                if empty and not (yield from feed.peek()):
+                    return False  # perhaps the first two of three quotes
                 say('"')
                 return True
+            if feed.half_of((quote,)):
+                feed.take(feed.rest)
+                return False
             say(inner(feed.take(1)))
         else:
             say(inner(feed.take_while(_STRING_TEXT)))
+        empty = False
 
 
 def _escaped(feed: Feed, letter: str) -> Steps[str]:

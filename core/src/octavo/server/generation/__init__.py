@@ -1,0 +1,1 @@
+"""What the generating APIs share: requests to turns, turns to answers."""

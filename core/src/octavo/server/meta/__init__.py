@@ -1,0 +1,1 @@
+"""Routes about the server and its models, and the page."""

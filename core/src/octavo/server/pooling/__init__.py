@@ -1,0 +1,1 @@
+"""The APIs of models that compute embeddings and scores."""

@@ -1,0 +1,1 @@
+"""HTTP itself: connections, limits, bodies, errors, server-sent events, settings. Knows no API."""
