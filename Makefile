@@ -58,7 +58,7 @@ serve: $(VENV)/.ready  ## serve a model: [MODEL=folder, .gguf file or hub id] [H
 
 .PHONY: test
 test: $(TEST_VENV)/.ready  ## run every test: [ARGS=pytest arguments]
-	@$(TEST_VENV)/bin/python scripts/fetch_models.py smollm2 gemma3 minilm >/dev/null
+	@$(TEST_VENV)/bin/python scripts/fetch_models.py smollm2 gemma3 minilm vocabularies >/dev/null
 	@$(TEST_VENV)/bin/python scripts/dequantise_models.py smollm2 gemma3
 	@echo '==> Running the tests' >&2
 	@models=$$($(TEST_VENV)/bin/python scripts/fetch_models.py --where); \

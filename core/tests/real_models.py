@@ -10,6 +10,7 @@ import pytest
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GEMMA3 = "gemma-3-270m-q4_k_m.gguf"
 MINILM = "all-MiniLM-L6-v2"
+VOCABULARIES = "llama.cpp-vocabularies"
 
 
 def real_model(name: str) -> Path:

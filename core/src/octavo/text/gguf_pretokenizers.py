@@ -42,7 +42,8 @@ _CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _UPPER, _LOWER = r"(?:(?=\p{L})[^a-z])", r"(?:(?=\p{L})[^A-Z])"
 _UPPER_MARKS, _LOWER_MARKS = r"(?:(?=[\p{L}\p{M}])[^a-z])", r"(?:(?=[\p{L}\p{M}])[^A-Z])"
 _LETTER_OR_MARK = r"[\p{L}\p{M}]"
-# Groups of three digits, counted from the right; the first goes with all that stands before it, for a later step to cut.
+# Groups of three digits, counted from the right; the first goes with all that stands before it, and a later step cuts
+# them.
 _THREES_FROM_RIGHT = r"\P{N}*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
 
 
