@@ -20,9 +20,11 @@ _LLAMA = {
 }
 
 
-def write_gguf(path: Path, tokenizer: dict[str, Any], architecture: str = "llama") -> Path:
+def write_gguf(path: Path, tokenizer: dict[str, Any], architecture: str = "llama", name: str = "") -> Path:
     """A GGUF file without tensors; `tokenizer` holds the keys below "tokenizer."."""
     writer = gguf.GGUFWriter(path, architecture)
+    if name:
+        writer.add_name(name)
     for key, value in _LLAMA.items():
         writer.add_uint32(f"{architecture}.{key}", value)
     writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)

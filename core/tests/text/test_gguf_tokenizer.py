@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from text.corpus import CORPUS
-from text.gguf_files import CONTROL, NORMAL, byte_level, sentencepiece, write_gguf
+from text.gguf_files import NORMAL, byte_level, sentencepiece, write_gguf
 
 from octavo.errors import CheckpointError
 from octavo.text import Tokenizer, load_tokenizer
-from octavo.text.gguf_byte_level import SCHEMES
+from octavo.text.gguf_pretokenizers import PRE_TOKENIZERS
 from octavo.text.gguf_sentencepiece import merges_from_scores
 
 
@@ -29,22 +29,22 @@ def by_transformers(path: Path) -> Any:
     return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
 
 
-SECTIONS = [
-    *[(byte_level(pre), "llama") for pre in ("default", "gpt-2", "smollm", "qwen2", "qwen35", "deepseek-r1-qwen")],
-    *[(byte_level(pre, **{"ggml.add_bos_token": True}), "llama") for pre in ("llama-bpe", "llama3", "tekken")],
-    (sentencepiece(), "llama"),
-    (sentencepiece(**{"ggml.add_bos_token": True, "ggml.add_eos_token": True}), "llama"),
-    (sentencepiece(**{"ggml.scores": None, "ggml.merges": ["h e", "l l", "▁ he", "▁he ll"]}), "llama"),
-    (sentencepiece(), "phi3"),
+AGREED = [
+    *[(byte_level(pre), "llama") for pre in ("gpt-2", "qwen2", "qwen35", "deepseek-r1-qwen")],
+    *[(byte_level(pre, **{"ggml.add_bos_token": True}), "llama") for pre in ("llama-bpe", "llama3")],
 ]
+"""Kinds that transformers' reader splits as llama.cpp does, which is the judge: see `test_gguf_vectors`."""
 
 
-@pytest.mark.parametrize(("section", "architecture"), SECTIONS)
-def test_a_file_splits_text_like_transformers(tmp_path: Path, section: dict[str, Any], architecture: str) -> None:
+@pytest.mark.parametrize(("section", "architecture"), AGREED)
+def test_where_transformers_agrees_a_file_splits_text_like_it(
+    tmp_path: Path, section: dict[str, Any], architecture: str
+) -> None:
     path = write_gguf(tmp_path / "model.gguf", section, architecture)
     tokenizer, judge = load_tokenizer(path), by_transformers(path)
-    # transformers leaves this out for Llama 3 and Tekken, whose own tokenizer.json has it.
-    judge.backend_tokenizer.model.ignore_merges = SCHEMES[section.get("ggml.pre", "default")].ignore_merges
+    if section["ggml.model"] == "gpt2":
+        # transformers leaves this out for Llama 3, whose own tokenizer.json has it.
+        judge.backend_tokenizer.model.ignore_merges = PRE_TOKENIZERS[section["ggml.pre"]].ignore_merges
     for text in [*CORPUS, "hello  hello\n\n123 1234", "The helloThe ABcdEF été €uro"]:
         ids = judge.encode(text)
         assert tokenizer.encode(text) == ids, text
@@ -52,12 +52,51 @@ def test_a_file_splits_text_like_transformers(tmp_path: Path, section: dict[str,
         assert tokenizer.decode(ids, skip_special_tokens=False) == judge.decode(ids)
 
 
-@pytest.mark.parametrize("pre", [pre for pre in SCHEMES if SCHEMES[pre].pattern])
-def test_words_are_cut_as_transformers_cuts_them(load: Any, tmp_path: Path, pre: str) -> None:
-    mine = load(byte_level(pre)).hf.backend_tokenizer.pre_tokenizer
-    theirs = by_transformers(tmp_path / "model.gguf").backend_tokenizer.pre_tokenizer
+def spelled(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The tokens of a text, as the vocabulary has them."""
+    return tokenizer.token_names(tokenizer.encode(text, add_special_tokens=False))
+
+
+def test_a_digit_stands_alone_where_the_name_says_so(load: Any) -> None:
+    """So that white space before it stays whole, and no merge joins it: SmolLM, StarCoder, Command R."""
+    assert spelled(load(byte_level("smollm")), "\n\n12") == ["ĊĊ", "1", "2"]
+    assert spelled(load(byte_level("gpt-2")), "\n\n12") == ["Ċ", "Ċ", "12"]
+    assert spelled(load(byte_level("llama-bpe")), "1231") == ["123", "1"]
+    assert spelled(load(byte_level("qwen2")), "123") == ["1", "2", "3"]
+
+
+def test_a_file_without_a_name_is_split_as_by_default_with_a_warning(
+    load: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = load(byte_level(**{"ggml.pre": None}))
+    assert "has no tokenizer.ggml.pre" in caplog.text
+    named = load(byte_level("default"))
     for text in CORPUS:
-        assert mine.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
+        assert tokenizer.encode(text) == named.encode(text)
+    assert spelled(tokenizer, "1231") == ["123", "1"]
+
+
+def test_a_space_is_put_before_every_stretch_of_text_also_before_a_space(load: Any) -> None:
+    tokenizer = load(sentencepiece())
+    assert spelled(tokenizer, "hello") == ["▁hello"]
+    assert spelled(tokenizer, " hello") == ["▁▁", "he", "ll", "o"]
+    assert spelled(tokenizer, "<s>hello<think>hello") == ["<s>", "▁hello", "<think>", "▁hello"]
+    assert tokenizer.decode(tokenizer.encode(" hello")) == " hello"
+
+
+def test_unknown_is_matched_whole_as_control_tokens_are(load: Any) -> None:
+    tokenizer = load(sentencepiece())
+    assert spelled(tokenizer, "<unk>hello") == ["<unk>", "▁hello"]
+    assert 0 in tokenizer.special_ids
+
+
+def test_phi_3_s_special_tokens_swallow_the_space_behind_them(tmp_path: Path) -> None:
+    section = sentencepiece()
+    named = load_tokenizer(write_gguf(tmp_path / "phi.gguf", section, name="Phi-3 mini"))
+    other = load_tokenizer(write_gguf(tmp_path / "other.gguf", section, name="Another"))
+    assert spelled(named, "</s> hello") == ["</s>", "▁hello"]
+    assert spelled(named, "<s> hello") == ["<s>", "▁▁", "he", "ll", "o"], "but for a few"
+    assert spelled(other, "</s> hello") == ["</s>", "▁▁", "he", "ll", "o"]
 
 
 def test_llama_3_takes_a_word_that_is_a_token_whole(load: Any) -> None:
@@ -131,8 +170,6 @@ def test_the_space_before_a_text_is_what_the_file_asks_for(load: Any) -> None:
     for text in ("hello", " hello", "  hello", "hello ", " "):
         assert without.decode(without.encode(text)) == text
     assert with_space.decode(with_space.encode("hello ")) == "hello "
-    # The Llama kind adds no space to one that is there already, so that a text loses it on the way back.
-    assert with_space.decode(with_space.encode(" hello")) == "hello"
 
 
 def test_no_token_is_added_beyond_the_vocabulary(load: Any) -> None:
@@ -168,19 +205,35 @@ def test_a_normal_token_in_plain_text_is_respelled_in_the_alphabet(load: Any) ->
     assert tokenizer.token_text(tokenizer.vocab_size - 1) == "日本"
 
 
-def test_end_ids_are_eos_end_of_turn_and_end_of_message(load: Any) -> None:
-    assert load(byte_level()).eos_token_ids == {2}
-    assert load(byte_level(**{"ggml.eot_token_id": 0, "ggml.eom_token_id": 1})).eos_token_ids == {0, 1, 2}
-    assert load(byte_level(**{"ggml.eos_token_id": None})).eos_token_ids == frozenset()
+def ends(load: Any, *tokens: str, **section: Any) -> set[str]:
+    """The tokens that end a generation, of a vocabulary that has these as its first ones, all normal."""
+    given = byte_level(**{"ggml.eos_token_id": None, **section})
+    given["ggml.tokens"][: len(tokens)] = tokens
+    given["ggml.token_type"][:4] = [NORMAL] * 4
+    tokenizer = load(given)
+    return {tokenizer.token_names([token])[0] for token in tokenizer.eos_token_ids}
 
 
-def test_a_turn_end_that_the_template_writes_counts_where_the_file_marks_none(load: Any) -> None:
-    section = byte_level(**{"ggml.eos_token_id": 0})  # <|end|> is token 2, <|endoftext|> 0
-    assert load(section).eos_token_ids == {0}
-    assert load({**section, "chat_template": "{{ messages[0].content }}<|end|>"}).eos_token_ids == {0, 2}
-    assert load({**section, "chat_template": "x<|end|>", "ggml.eot_token_id": 1}).eos_token_ids == {0, 1}
-    section["ggml.token_type"] = [CONTROL, CONTROL, NORMAL, *section["ggml.token_type"][3:]]
-    assert load({**section, "chat_template": "{{ messages[0].content }}<|end|>"}).eos_token_ids == {0}
+def test_the_file_s_roles_end_a_generation_and_so_do_tokens_of_some_texts(load: Any) -> None:
+    assert ends(load, "[a]", "[b]", "[c]", "[d]") == set()
+    assert ends(load, "[a]", "[b]", "[c]", "[d]", **{"ggml.eos_token_id": 1, "ggml.eot_token_id": 0}) == {"[a]", "[b]"}
+    assert ends(load, "[a]", "[b]", "[c]", "[d]", **{"ggml.eom_token_id": 3}) == {"[d]"}
+    assert ends(load, "<|endoftext|>", "<|im_end|>", "<|other|>", "[PAD]") == {"<|endoftext|>", "<|im_end|>", "[PAD]"}
+    assert ends(load, "[PAD]", "[x]", "[y]", "[z]", **{"ggml.fim_pad_token_id": 2}) == {"[y]"}, "the file knows better"
+
+
+def test_a_token_that_ends_a_generation_is_special_whatever_kind_the_file_gives_it(load: Any) -> None:
+    section = byte_level()
+    section["ggml.token_type"][2] = NORMAL
+    tokenizer = load(section)
+    assert tokenizer.encode("h<|end|>")[-1] == 2 and 2 in tokenizer.special_ids
+
+
+def test_an_end_of_a_message_is_no_end_of_a_turn_in_harmony(load: Any) -> None:
+    assert ends(load, "<|end|>", "<|return|>", "[x]", "[y]") == {"<|end|>", "<|return|>"}
+    assert ends(load, "<|end|>", "<|return|>", "<|call|>", "[y]") == {"<|return|>", "<|call|>"}
+    assert ends(load, "<|end|>", "<|flush|>", "<|calls|>", "[y]") == {"<|flush|>", "<|calls|>"}
+    assert ends(load, "</s>", "<|tool_response>", "[x]", "[y]") == {"<|tool_response>"}
 
 
 def test_a_file_may_have_a_template_of_its_own_for_tools(load: Any) -> None:

@@ -41,7 +41,7 @@ _FIM_ENDS = {
     "fim_sep": frozenset(["<|file_sep|>"]),
 }
 # Harmony's parts of a message, which are text to whoever parses it, whatever kind the file gives them.
-_ALWAYS_SHOWN = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
+_HARMONY = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
 # Phi-3's special tokens swallow the white space behind them, but for these.
 _PHI3_KEEP_SPACE = frozenset(["<unk>", "<s>", "<|endoftext|>"])
 
@@ -73,11 +73,12 @@ def _matched_whole(
 
     Only those that the backend has under their own spelling: adding any other would give it a new id.
     """
+    harmony = _HARMONY.issubset(vocabulary.tokens)
     strips = any(name in vocabulary.name.lower() for name in ("phi-3", "phi3"))
     found = []
     for token_id, token in enumerate(vocabulary.tokens):
         kind = vocabulary.kinds[token_id] if vocabulary.kinds else TokenKind.NORMAL
-        if token in _ALWAYS_SHOWN:
+        if harmony and token in _HARMONY:
             kind = TokenKind.USER_DEFINED
         elif token_id in ends:
             kind = TokenKind.CONTROL

@@ -292,6 +292,12 @@ def _from_folder(path: Path) -> PreTrainedTokenizerFast:
 
         hf = AutoTokenizer.from_pretrained(path, use_fast=True, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # transformers and tokenizers raise bare Exception for damaged files, among much else
+        if "trust_remote_code" in str(error):
+            # transformers' own cure is an argument that nobody can give here.
+            raise CheckpointError(
+                f"the tokenizer in {path} is Python code of the checkpoint's, which is not run; convert it to a "
+                "tokenizer.json, where the model's code can be trusted, with transformers' save_pretrained"
+            ) from error
         raise CheckpointError(f"the tokenizer in {path} cannot be loaded: {error}") from error
     if not hf.is_fast:
         raise CheckpointError(
