@@ -245,3 +245,19 @@ def test_arrays_in_arrays_without_end_are_damage(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(header + nested)
     with pytest.raises(CheckpointError, match="arrays in arrays without end under deep"):
         GGUFFile(tmp_path / "m.gguf")
+
+
+def test_a_tensor_type_that_is_not_read_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    """GGUF's own: int4 with groups is no type that a GGUF could have."""
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    data = np.zeros((32, 66), np.uint8)
+    writer.add_tensor("x", data, raw_dtype=gguf.GGMLQuantizationType.TQ2_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(CheckpointError, match=r"tensor x has type TQ2_0.*supported: ") as caught:
+        GGUFFile(path)
+    named = str(caught.value).partition("supported: ")[2].rstrip(".").split(", ")
+    assert {"F32", "BF16", "Q4_0", "Q6_K"} <= set(named) <= set(gguf.GGMLQuantizationType.__members__)

@@ -139,7 +139,7 @@ class GGUFFile:
     def _place(self, name: str, shape: tuple[int, ...], kind: int, begin: int) -> GGUFTensor:
         form = FORMATS.get(type_name(kind).lower())
         if form is None:
-            known = ", ".join(f.upper() for f in FORMATS)
+            known = ", ".join(f.upper() for f in FORMATS if f.upper() in gguf.GGMLQuantizationType.__members__)
             raise CheckpointError(
                 f"{self.path}: tensor {name} has type {type_name(kind)}, which is not supported; supported: {known}"
             )
