@@ -64,6 +64,11 @@ test: $(TEST_VENV)/.ready  ## run every test: [ARGS=pytest arguments]
 	@models=$$($(TEST_VENV)/bin/python scripts/fetch_models.py --where); \
 	exec env OCTAVO_TEST_MODELS="$$models" $(if $(strip $(ARGS)),$(TEST_VENV)/bin/python -m pytest $(ARGS),bash scripts/all_tests.sh $(TEST_VENV)/bin/python)
 
+.PHONY: mutants
+mutants: $(TEST_VENV)/.ready  ## change the core in 40 small ways and see whether tests notice: [ARGS=--seed N --only PATH]
+	@models=$$($(TEST_VENV)/bin/python scripts/fetch_models.py --where); \
+	exec env OCTAVO_TEST_MODELS="$$models" $(TEST_VENV)/bin/python scripts/mutants.py $(ARGS)
+
 .PHONY: lint
 lint: $(TEST_VENV)/.ready  ## ruff (format and check), mypy, import-linter
 	@echo '==> Checking the format (make format mends it)' >&2

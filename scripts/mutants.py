@@ -1,0 +1,227 @@
+"""Change the core in small ways, one at a time, and see whether its tests notice.
+
+    mutants.py [--seed N] [--count 40] [--only PATH] [--seconds 300]
+
+A mutant is one changed operator, boundary, condition or constant, or one statement left out, in a copy of the tree. It
+is killed by a test that fails, or by taking longer than ``--seconds``, among the tests that mirror its module. What
+survives is a missing assertion, or a change that changes nothing: such are listed, with the reason, in
+`mutants_accepted.json`, and are not told again. Exit status 1 if any other survives. The tree itself does not change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE, TESTS = Path("core/src/octavo"), Path("core/tests")
+ACCEPTED = Path(__file__).with_name("mutants_accepted.json")
+
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+}  # fmt: skip
+_SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the ``number``-th that can be made to a file."""
+
+    file: str
+    number: int
+    line: int
+    before: str
+    after: str
+
+    @property
+    def key(self) -> str:
+        """What it is known by, wherever its line has moved."""
+        return f"{self.file}: {self.before} -> {self.after}"
+
+
+def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST, str]]:
+    """Every node that can be changed: the node, a changed copy, and which field of it tells the two apart."""
+    for node in _executed(tree):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
+            yield node, _with(node, ops=[_COMPARISONS[type(node.ops[0])]()]), "ops"
+        elif isinstance(node, ast.BoolOp):
+            yield node, _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And()), "op"
+        elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and not _is_text(node):
+            yield node, _with(node, op=_ARITHMETIC[type(node.op)]()), "op"
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield node, _with(node, op=ast.Not(), operand=ast.UnaryOp(ast.Not(), node.operand)), "operand"
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            yield node, _with(node, value=node.value + 1), "value"
+        elif isinstance(node, ast.Constant) and type(node.value) is bool:
+            yield node, _with(node, value=not node.value), "value"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SWAPPED:
+            yield node, _with(node, func=ast.Name(_SWAPPED[node.func.id], ast.Load())), "func"
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, (ast.Compare, ast.UnaryOp)):
+            yield node, _with(node, test=ast.UnaryOp(ast.Not(), node.test)), "test"
+        elif isinstance(node, (ast.AugAssign, ast.Raise)) or (
+            isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await))
+        ):
+            yield node, ast.Pass(), "statement"
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run: no annotations, no assertions, which hold our own invariants, no code for type checkers."""
+    if isinstance(node, (ast.Assert, ast.Import, ast.ImportFrom)) or (
+        isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    ):
+        return
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name not in ("annotation", "returns", "decorator_list", "type_params"):
+            for child in value if isinstance(value, list) else (value,):
+                if isinstance(child, ast.AST):
+                    yield from _executed(child)
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    """Whether it formats or joins strings, or joins types, which is not arithmetic."""
+    return any(
+        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and not isinstance(side.value, (int, float)))
+        for side in (node.left, node.right)
+    )
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    changed = copy.copy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def mutants_of(root: Path, file: str) -> list[Mutant]:
+    """Every change that can be made to a file."""
+    tree = ast.parse((root / file).read_text(encoding="utf-8"))
+    return [
+        Mutant(file, number, node.lineno, ast.unparse(node), ast.unparse(ast.fix_missing_locations(changed)))
+        for number, (node, changed, _) in enumerate(changes(tree))
+        if hasattr(node, "lineno")
+    ]
+
+
+def mutated(source: str, number: int) -> str:
+    """The source with one change; its format and comments are lost, which no test looks at."""
+    tree = ast.parse(source)
+    target, changed, _ = next(change for at, change in enumerate(changes(tree)) if at == number)
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return changed if node is target else self.generic_visit(node)
+
+    return ast.unparse(ast.fix_missing_locations(Replace().visit(tree)))
+
+
+def tests_of(root: Path, file: str) -> list[str]:
+    """The test files that mirror a module: of its name, else those of its package."""
+    inside = Path(file).relative_to(SOURCE)
+    folder, stem = root / TESTS / inside.parent, inside.stem
+    while folder != root / TESTS and not folder.is_dir():
+        folder, stem = folder.parent, folder.name
+    named = sorted(folder.rglob(f"test_*{stem}*.py")) if stem != "__init__" else []
+    found = named or sorted(folder.rglob("test_*.py") if folder != root / TESTS else folder.glob("test_*.py"))
+    return [str(path.relative_to(root)) for path in found]
+
+
+def sample(root: Path, count: int, rng: random.Random, only: str = "") -> list[Mutant]:
+    """As many mutants, from all packages alike: a large one has no more than a small one."""
+    packages: dict[str, list[Mutant]] = {}
+    for path in sorted((root / SOURCE).rglob("*.py")):
+        file = str(path.relative_to(root))
+        if only in file and "templates" not in path.parts and tests_of(root, file):
+            packages.setdefault(path.relative_to(root / SOURCE).parts[0], []).extend(mutants_of(root, file))
+    chosen: list[Mutant] = []
+    while len(chosen) < count and any(packages.values()):
+        package = packages[rng.choice([name for name, left in packages.items() if left])]
+        chosen.append(package.pop(rng.randrange(len(package))))
+    return chosen
+
+
+def run_tests(root: Path, tests: Sequence[str], seconds: float) -> bool:
+    """Whether all tests pass in time."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    paths = os.pathsep.join([str(root / "core/src"), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        command, cwd=root, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            return process.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            return False
+
+
+def survives(root: Path, mutant: Mutant, seconds: float) -> bool:
+    """Whether the tests of its module pass with the mutant in place."""
+    path = root / mutant.file
+    source = path.read_text(encoding="utf-8")
+    path.write_text(mutated(source, mutant.number), encoding="utf-8")
+    try:
+        return run_tests(root, tests_of(root, mutant.file), seconds)
+    finally:
+        path.write_text(source, encoding="utf-8")
+
+
+def copied(folder: Path) -> Path:
+    """The tracked files of the tree, in a new folder."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.split("\0"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--only", default="", metavar="PATH", help="part of the path of the files to change")
+    parser.add_argument("--seconds", type=float, default=300.0, help="that the tests of one mutant may take")
+    options = parser.parse_args(arguments)
+    accepted: dict[str, str] = json.loads(ACCEPTED.read_text(encoding="utf-8"))
+    print(f"seed {options.seed}", flush=True)
+    survivors, sound = [], dict[tuple[str, ...], bool]()
+    with tempfile.TemporaryDirectory(prefix="octavo-mutants-") as folder:
+        root = copied(Path(folder))
+        for mutant in sample(root, options.count, random.Random(options.seed), options.only):
+            tests = tuple(tests_of(root, mutant.file))
+            if tests not in sound:
+                sound[tests] = run_tests(root, tests, 4 * options.seconds)
+            if not sound[tests]:
+                verdict = "not tried: its tests fail without it"
+            elif mutant.key in accepted:
+                verdict = f"accepted: {accepted[mutant.key]}"
+            elif survives(root, mutant, options.seconds):
+                verdict = "SURVIVED"
+                survivors.append(mutant)
+            else:
+                verdict = "killed"
+            print(f"{verdict}  {mutant.file}:{mutant.line}  {mutant.before} -> {mutant.after}", flush=True)
+    print(f"{len(survivors)} survived", flush=True)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
