@@ -93,6 +93,8 @@ def test_a_parameter_that_nothing_is_said_of_is_a_string(text: str) -> None:
         ({"type": "integer"}, "02134", 2134),
         ({"type": "integer"}, "7", 7),
         ({"type": "number"}, "3.10", 3.1),
+        ({"type": "number"}, "NaN", "NaN"),  # which JSON has no number for
+        ({"type": "number"}, "-Infinity", "-Infinity"),
         ({"type": "boolean"}, "True", True),
         ({"type": "object"}, '{"a": 1}', {"a": 1}),
         ({"type": "array"}, "[1, 2]", [1, 2]),
