@@ -36,6 +36,16 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
+_TESTED_ELSEWHERE = {
+    "errors.py": ["server/transport/test_errors.py", "models/test_hf_config.py", "platform/test_negotiate.py"],
+    "env.py": ["cli/test_main.py", "engine/test_artifacts.py", "platform/test_selection.py"],
+    "step_plan.py": ["runner/test_batch.py", "runner/test_runner.py", "scheduler/test_scheduler.py"],
+    "pooling.py": ["models/test_pooling.py", "engine/test_pooling.py", "server/pooling/test_scores.py"],
+    "sampling.py": ["test_sampling_params.py"],
+    "config.py": ["test_config.py"],
+    "__init__.py": ["repo/test_public_api.py", "repo/test_torch_free.py"],
+}
+"""Modules of the top, whose tests are where they are used."""
 _SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -132,13 +142,15 @@ def mutated(source: str, number: int) -> str:
 
 
 def tests_of(root: Path, file: str) -> list[str]:
-    """The test files that mirror a module: of its name, else those of its package."""
+    """The test files that mirror a module: those of its name, then the others of its folder."""
     inside = Path(file).relative_to(SOURCE)
+    if str(inside) in _TESTED_ELSEWHERE:
+        return [str(TESTS / name) for name in _TESTED_ELSEWHERE[str(inside)] if (root / TESTS / name).exists()]
     folder, stem = root / TESTS / inside.parent, inside.stem
     while folder != root / TESTS and not folder.is_dir():
         folder, stem = folder.parent, folder.name
-    named = sorted(folder.rglob(f"test_*{stem}*.py")) if stem != "__init__" else []
-    found = named or sorted(folder.rglob("test_*.py") if folder != root / TESTS else folder.glob("test_*.py"))
+    found = sorted(folder.rglob("test_*.py") if folder != root / TESTS else folder.glob("test_*.py"))
+    found.sort(key=lambda path: stem not in path.stem)  # stable
     return [str(path.relative_to(root)) for path in found]
 
 
