@@ -124,4 +124,8 @@ def test_what_is_equal_to_another_keyword_becomes_that() -> None:
         "prefixItems": [True],
         "items": False,
     }
+    assert without_vacuous({"prefixItems": [True], "contains": True, "unevaluatedItems": False}) == {
+        "prefixItems": [True],
+        "minItems": 1,
+    }
     assert without_vacuous({"contains": True, "minContains": 2, "maxContains": 3}) == {"minItems": 2, "maxItems": 3}

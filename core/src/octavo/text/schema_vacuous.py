@@ -173,10 +173,13 @@ def _contains(part: dict[str, Any]) -> None:
         part.pop("maxContains", None)
         return
     least, most = part.get("minContains", 1), part.get("maxContains")
+    if not _allows_all(part["contains"]) and not _allows_all(part.get("unevaluatedItems", True)):
+        return  # the items that it matches count as evaluated
     if _allows_all(part["contains"]) and type(least) is int and (most is None or type(most) is int):
         part["minItems"] = max(least, part.get("minItems", 0))  # each item counts
         if most is not None:
             part["maxItems"] = min(most, part.get("maxItems", most))
+        part.pop("unevaluatedItems", None)  # it has evaluated every item
     elif least != 0 or most is not None:
         return
     for key in ("contains", "minContains", "maxContains"):

@@ -31,9 +31,15 @@ def tokenizer(smollm2_gguf: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def judge(smollm2_gguf: Path) -> Any:
+    from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(smollm2_gguf.parent, gguf_file=smollm2_gguf.name)
+    judge = AutoTokenizer.from_pretrained(smollm2_gguf.parent, gguf_file=smollm2_gguf.name)
+    # What the model's tokenizer.json says; transformers does not read it off tokenizer.ggml.pre
+    judge.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    return judge
 
 
 @pytest.fixture(scope="module")
