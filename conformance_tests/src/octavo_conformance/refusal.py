@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from octavo.config import typed as typed_by_users
 from octavo.platform import ModelFacts, PlanRequest, Settings, Unsupported
 from octavo_conformance import capability
 from octavo_conformance.verdict import Verdict
@@ -23,7 +24,7 @@ def refusals(t: Target, tokens: tuple[str, ...]) -> Iterator[Verdict]:
         if token == "targets":  # which core refuses for the platform: no model and no setting asks for it
             yield typed(token, ahead(t, None), "UnsupportedFeature", "compiling without a device", str(t.info["name"]))
             continue
-        yield refused(token, t.negotiate(asking_for(t, token)), capability.split(token)[1])
+        yield refused(token, t.negotiate(asking_for(t, token)), *spellings(token))
 
 
 def ahead(t: Target, target: str | None) -> CandidateRaised | None:
@@ -71,12 +72,21 @@ def asking_for(t: Target, token: str) -> PlanRequest:
     return PlanRequest(model, settings)
 
 
-def refused(case: str, answer: object, name: str) -> Verdict:
-    """Rule E for an answer of `negotiate`."""
+def spellings(token: str) -> tuple[str, ...]:
+    """What a message may call a capability: dtypes as graphs name them (f16), or as users type them (float16)."""
+    kind, value = capability.split(token)
+    return (value, typed_by_users("dtype", value)) if kind in ("dtype", "kv") else (value,)
+
+
+def refused(case: str, answer: object, *names: str) -> Verdict:
+    """Rule E for an answer of `negotiate`, which is to contain one of ``names``."""
     said = isinstance(answer, Unsupported)
     note = str(answer) if said else f"accepted without being declared: {type(answer).__name__}"
     return Verdict(
-        case, RULE, {"raised": int(said), "typed": int(said), "named": int(said and name in str(answer))}, note=note
+        case,
+        RULE,
+        {"raised": int(said), "typed": int(said), "named": int(said and any(n in str(answer) for n in names))},
+        note=note,
     )
 
 

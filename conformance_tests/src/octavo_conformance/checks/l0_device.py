@@ -146,7 +146,7 @@ def manifest_truth(t: Target) -> Iterator[Verdict]:
         if capability.declares(can, token):
             yield measure.holds(token, isinstance(answer, Plan), f"declared: {answer}"[:200])
         else:
-            yield refusal.refused(token, answer, capability.split(token)[1])
+            yield refusal.refused(token, answer, *refusal.spellings(token))
 
 
 def _tokens(t: Target) -> list[str]:
