@@ -83,8 +83,25 @@ def with_config(tmp_path: Path, kind: str, **changes: Any) -> Path:
         ("awq-32", {"quant_method": ["awq"]}, r"quant_method \['awq'\] is not supported"),
         ("awq-32", {"bits": 8}, r"of awq: bits is 8; it must be 4; or use the original weights or a GGUF file"),
         ("awq-32", {"version": "gemv"}, r"of awq: version is 'gemv'; it must be 'gemm'"),
-        ("awq-32", {"zero_point": False}, r"of awq: zero_point is False; it must be True"),
-        ("awq-32", {"zero_point": 1}, r"of awq: zero_point is 1; it must be True"),
+        ("awq-32", {"zero_point": 1}, r"of awq: zero_point is 1; it must be True or False"),
+        ("awq-32", {"format": "gemv"}, r"of awq: format is 'gemv'; it must be 'gemm'"),
+        (
+            "gptq-128",
+            {"checkpoint_format": "gptq_v2", "format": "gptq"},
+            r"of gptq: format is 'gptq'; other options say that the layout is 'gptq_v2'; they must agree",
+        ),
+        (
+            "auto-round",
+            {"checkpoint_format": "gptq_v2"},
+            r"checkpoint_format is 'gptq_v2'; other options say .* 'gptq'",
+        ),
+        ("auto-round-awq", {"act_bits": 8}, r"of auto-round: act_bits is 8; only weights may be quantized"),
+        ("auto-round-awq", {"spinquant_config": {"r1": True}}, r"spinquant_config is .*that is not supported"),
+        (
+            "auto-round",
+            {"regex_config": {".*up_proj": {"bits": 8}}},
+            r"regex_config \.\*up_proj: bits is 8; modules with other bits",
+        ),
         ("awq-32", {"activation": {"mode": "fp8"}}, r"of awq: activation is .*that is not supported"),
         ("gptq-128", {"activation": {"mode": "fp8"}}, r"of gptq: activation is .*that is not supported"),
         (
@@ -271,6 +288,20 @@ def test_unknown_descriptive_options_are_named_in_a_warning(tmp_path: Path, capl
     assert "quantization_config of gptq: unknown options are ignored: frobnicate, telemetry" in caplog.text
 
 
+def test_unknown_options_of_autoround_are_named_whichever_layout_it_writes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = with_config(tmp_path, "auto-round-awq", frobnicate=3)
+    assert SafetensorsCheckpoint(folder).info(f"{LINEAR}.weight")[0].name == "uint4_g128"
+    assert "quantization_config of auto-round: unknown options are ignored: frobnicate" in caplog.text
+
+
+def test_symmetric_awq_weights_must_have_the_zero_points_of_symmetric_weights(tmp_path: Path) -> None:
+    checkpoint = SafetensorsCheckpoint(with_config(tmp_path, "awq-32", zero_point=False))
+    with pytest.raises(CheckpointError, match=r"zero points other than 8, .*zero_point false.*set zero_point to true"):
+        checkpoint.tensor(f"{LINEAR}.weight")
+
+
 def test_a_config_of_todays_gptqmodel_is_read_without_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -319,11 +350,11 @@ def test_the_quantization_may_be_described_beside_config_json(
 def test_zero_points_of_the_other_version_are_refused_with_that_version_as_the_cure(
     kind: str, said: str, other: str, tmp_path: Path
 ) -> None:
-    config = {**GPTQMODEL, "checkpoint_format": said}
+    config = {**GPTQMODEL, "format": said, "checkpoint_format": said}
     folder, dense = quantised_folder(of(kind, symmetric=True, config=config), tmp_path)
-    with pytest.raises(CheckpointError, match=f"set checkpoint_format to {other} in config.json"):
+    with pytest.raises(CheckpointError, match=f"set checkpoint_format, and format if .* to {other} in config"):
         SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
-    set_quantization(folder, {**config, "checkpoint_format": other})
+    set_quantization(folder, {**config, "format": other, "checkpoint_format": other})
     found = SafetensorsCheckpoint(folder).tensor(f"{LINEAR}.weight")
     np.testing.assert_array_equal(dequantise(found), dense[f"{LINEAR}.weight"])
 

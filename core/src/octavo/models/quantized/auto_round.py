@@ -10,29 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from octavo.models.quantized.awq import Awq
+from octavo.models.quantized.awq import Awq, awq
 from octavo.models.quantized.gptq import Gptq, gptq
 from octavo.models.quantized.options import Options
-from octavo.models.quantized.overrides import check_overrides
 
 _GPTQ = ("auto_round:auto_gptq", "auto_round:gptq")
 _GPTQ_V2 = ("auto_round", "auto_round:exllamav2", "auto_round:gptqmodel", "auto_round:auto_gptqmodel")
 _AWQ = ("auto_round:auto_awq", "auto_round:awq")
-_MIN_FLOAT_BITS = 16
 
 
 def parse(options: Mapping[str, Any]) -> Gptq | Awq:
     """The method that ``quantization_config`` describes; CheckpointError if it is neither of these."""
     found = Options("auto-round", options)
     packing = found.one_of("packing_format", (*_GPTQ, *_GPTQ_V2, *_AWQ), _GPTQ[0])
-    found.one_of("data_type", ("int",), "int")
-    activation_bits = found.get("act_bits", _MIN_FLOAT_BITS)
-    if not isinstance(activation_bits, int) or activation_bits < _MIN_FLOAT_BITS:
-        raise found.refusal("act_bits", "only weights may be quantized (16)")
-    found.unset("rotation_configs", "rotation_config", "static_kv_dtype", "static_attention_dtype", "super_bits",
-                "super_group_size")  # fmt: skip
     if packing in _AWQ:
-        found.one_of("bits", (4,))
-        check_overrides(found, "extra_config")
-        return Awq()
+        return awq(found)
     return gptq(found, "gptq" if packing in _GPTQ else "gptq_v2", reordered=False)

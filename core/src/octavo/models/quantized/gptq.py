@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from octavo.errors import CheckpointError
 from octavo.models.quantized.options import CURE, Options
-from octavo.models.quantized.overrides import check_overrides
+from octavo.models.quantized.overrides import AUTO_ROUND_KEYS, OVERRIDES, check_overrides, weights_only
 from octavo.models.quantized.parts import Parts, QuantizedWeight, Stored, group_size, need, nibbles, ordered
 from octavo.quant import WeightTensor, int4_format, int4_weight, int8_groups_format, int8_groups_weight
 
@@ -27,26 +27,22 @@ _ONES = {4: 0x11111111, 8: 0x01010101}
 
 _KNOWN = frozenset({
     "quant_method", "method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "format", "dynamic",
-    "packing_format", "extra_config", "data_type",
+    *AUTO_ROUND_KEYS,
     # which modules are quantized is read off the file
     "lm_head", "modules_in_block_to_quantize", "block_name_to_quantize", "module_name_preceding_first_block",
-    "modules_to_not_convert", "to_quant_block_names", "quant_block_list", "quant_lm_head",
+    "modules_to_not_convert",
     # about the kernels of other engines, or how the codes were found
     "damp_percent", "damp_auto_increment", "true_sequential", "static_groups", "act_group_aware", "hyb_act", "mse",
     "dataset", "tokenizer", "batch_size", "pad_token_id", "cache_block_outputs", "model_seqlen", "model_name_or_path",
     "model_file_base_name", "use_cuda_fp16", "use_exllama", "disable_exllama", "exllama_config", "max_input_length",
     "backend", "meta", "pack_dtype", "pack_impl", "device", "offload_to_disk", "offload_to_disk_path",
-    "autoround_version", "amp", "enable_minmax_tuning", "enable_norm_bias_tuning", "enable_quanted_input",
-    "gradient_accumulate_steps", "iters", "lr", "low_gpu_mem_usage", "minmax_lr", "nsamples", "scale_dtype", "seqlen",
-    "supported_types", "act_data_type", "act_group_size", "act_sym", "act_dynamic", "act_bits", "model_free",
-    "provider", "static_attention_granularity", "static_kv_granularity",
 })  # fmt: skip
 
 
 def parse(options: Mapping[str, Any]) -> Gptq:
     """The method that ``quantization_config`` describes; CheckpointError if it is not this one."""
     found = Options("gptq", options)
-    layout = "checkpoint_format" if "checkpoint_format" in options else "format"
+    layout = "checkpoint_format" if "checkpoint_format" in found else "format"
     version = found.one_of(layout, ("gptq", "gptq_v2"), "gptq")
     found.unset("is_marlin_format", "rotation", "adapter", "activation")
     return gptq(found, version, reordered=bool(found.get("desc_act", False)))
@@ -56,10 +52,11 @@ def gptq(found: Options, version: str, *, reordered: bool) -> Gptq:
     """The method of ``version`` of the layout with the options that every writer of it has."""
     bits = found.one_of("bits", (4, 8))
     found.one_of("pack_dtype", ("int32",), "int32")
-    activation_bits = found.get("act_bits", 16)
-    if not isinstance(activation_bits, int) or activation_bits < 16:
-        raise found.refusal("act_bits", "only weights may be quantized (16)")
-    uniform = [check_overrides(found, name) for name in ("dynamic", "extra_config")]
+    for name in ("checkpoint_format", "format"):
+        if found.get(name, version) != version:
+            raise found.refusal(name, f"other options say that the layout is {version!r}; they must agree")
+    weights_only(found)
+    uniform = [check_overrides(found, name) for name in OVERRIDES]
     found.warn_of_others(_KNOWN)
     return Gptq(
         bits=bits,
@@ -125,7 +122,10 @@ class Gptq:
         other = "gptq_v2" if self.version == "gptq" else "gptq"
         read_as_other = centre + (1 if other == "gptq_v2" else -1)
         if (zeros == read_as_other).all():
-            cure = f"they are those of the other version: set checkpoint_format to {other} in config.json"
+            cure = (
+                "they are those of the other version: set checkpoint_format, and format if it is there, to "
+                f"{other} in config.json"
+            )
         elif self.bits == 8:
             cure = f"8-bit weights with zero points are not supported; {CURE}"
         else:

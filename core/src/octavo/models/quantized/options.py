@@ -22,6 +22,10 @@ class Options:
         self.where = where
         self._values: Mapping[str, Any] = values
 
+    def __contains__(self, name: str) -> bool:
+        """Whether the option has a value."""
+        return self._values.get(name) is not None
+
     def get(self, name: str, default: Any = None) -> Any:
         """The option's value; ``default`` where it is absent or null."""
         value = self._values.get(name)
