@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from models.quantised import GPTQMODEL, KINDS, Kind, of, quantised_folder, set_quantization
+from models.quantised import GPTQMODEL, KINDS, Kind, of, quantise, quantised_folder, set_quantization
 from safetensors.torch import load_file, save_file
 
 from octavo.errors import CheckpointError
@@ -300,6 +300,67 @@ def test_symmetric_awq_weights_must_have_the_zero_points_of_symmetric_weights(tm
     checkpoint = SafetensorsCheckpoint(with_config(tmp_path, "awq-32", zero_point=False))
     with pytest.raises(CheckpointError, match=r"zero points other than 8, .*zero_point false.*set zero_point to true"):
         checkpoint.tensor(f"{LINEAR}.weight")
+
+
+@pytest.mark.parametrize(
+    ("parts", "where"),
+    [
+        ((), "compressed-tensors group_0"),
+        (("weights",), "compressed-tensors group_0 weights"),
+        (("input_activations",), "compressed-tensors group_0 input_activations"),
+    ],
+)
+def test_unknown_options_inside_a_group_are_named_in_a_warning(
+    parts: tuple[str, ...], where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = deepcopy(dict(KINDS["int8"].config))
+    options = config["config_groups"]["group_0"]
+    for part in parts:
+        options = options[part]
+    options["frobnicate"] = 3
+    folder = with_config(tmp_path, "int8", config_groups=config["config_groups"])
+    assert SafetensorsCheckpoint(folder).info(f"{LINEAR}.weight")[0].name == "int8"
+    assert f"quantization_config of {where}: unknown options are ignored: frobnicate" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["awq-32", "gptq-32-zeros", "packed-32", "int8"])
+def test_the_output_matrix_may_be_quantized(kind: str, tmp_path: Path) -> None:
+    folder, dense = quantised_folder(KINDS[kind], tmp_path, vocab_size=320)
+    path = folder / "model.safetensors"
+    tensors, matrix = load_file(path), quantise(dense["lm_head.weight"], KINDS[kind])
+    del tensors["lm_head.weight"]
+    save_file(tensors | KINDS[kind].write("lm_head", matrix), path)
+    set_quantization(folder, {**KINDS[kind].config, "ignore": [], "lm_head": True, "modules_to_not_convert": None})
+    model = load_model(folder)
+    assert model.graph.weights["lm_head.weight"].format == KINDS[kind].format
+    np.testing.assert_array_equal(dequantise(model.checkpoint.tensor("lm_head.weight")), matrix.values)
+
+
+def test_modules_that_a_pattern_leaves_out_are_read_as_they_are_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, dense = quantised_folder(KINDS["packed-32"], tmp_path, others={"down_proj": None, "q_proj": None})
+    ignore = [r"re:.*\.mlp\.down_proj$", "re:.*q_proj", "lm_head"]
+    set_quantization(folder, {**KINDS["packed-32"].config, "ignore": ignore})
+    model = load_model(folder)
+    for name in (f"{LINEAR}.weight", "model.layers.0.self_attn.q_proj.weight"):
+        assert model.graph.weights[name].format == "bf16"
+        np.testing.assert_array_equal(dequantise(model.checkpoint.tensor(name)), dense[name])
+    assert model.graph.weights["model.layers.0.mlp.up_proj.weight"].format == "int4_g32"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["self_attn.k_scale", "self_attn.v_scale", "self_attn.attn.kv_scale"])
+def test_scales_of_a_quantized_cache_are_told_not_to_be_used(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = folder_of("packed-32", tmp_path)
+    path = folder / "model.safetensors"
+    save_file({**load_file(path), f"model.layers.0.{name}": torch.ones(1)}, path)
+    load_model(folder)
+    (record,) = caplog.records
+    message = f"scales of a quantized KV cache are not used: weight model.layers.0.{name};"
+    assert message in record.getMessage()
 
 
 def test_a_config_of_todays_gptqmodel_is_read_without_a_warning(

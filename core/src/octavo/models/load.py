@@ -37,6 +37,9 @@ _NOT_NEEDED = re.compile(
     r"|(^|\.)pooler\.dense\.|^cls\.|^(roberta\.)?lm_head\.(?!weight$)|^rope_freqs\."
 )
 
+# What compressed-tensors and others store beside an attention whose keys and values are to be quantized.
+_CACHE_SCALE = re.compile(r"\.(attn|self_attn)\.((attn|kv_cache)\.)?([qkv]|kv|prob)_(scale|zero_point)$")
+
 
 @dataclass(frozen=True)
 class Model:
@@ -159,7 +162,14 @@ def check_weights(graph: Graph, checkpoint: Checkpoint, layers: int | None = Non
     needless = [name for name in unused if _NOT_NEEDED.search(name) or (name == _HEAD and _EMBEDDING in graph.weights)]
     if needless:
         _logger.debug("%s: %d weights are not needed: %s", checkpoint.path, len(needless), ", ".join(needless))
-    strange = [name for name in unused if name not in needless]
+    cache_scales = [name for name in unused if _CACHE_SCALE.search(name)]
+    if cache_scales:
+        _logger.warning(
+            "%s: the scales of a quantized KV cache are not used: %s; the cache is stored as --kv-cache-dtype says",
+            checkpoint.path,
+            _listing(cache_scales),
+        )
+    strange = [name for name in unused if name not in needless and name not in cache_scales]
     beyond = {int(match[1]) for name in strange if (match := _LAYER.search(name))}
     if strange:
         cause = ""

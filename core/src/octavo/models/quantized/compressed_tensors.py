@@ -39,6 +39,15 @@ _KNOWN = frozenset({
     "global_compression_ratio", "version", "run_compressed",
 })  # fmt: skip
 
+_KNOWN_OF_GROUP = frozenset({"targets", "weights", "input_activations", "output_activations", "format"})
+_KNOWN_OF_ARGUMENTS = frozenset({
+    "num_bits", "type", "symmetric", "strategy", "dynamic",
+    # read off the tensors, where they are of weights
+    "group_size", "block_structure", "actorder", "scale_dtype", "zp_dtype",
+    # how the codes were found
+    "observer", "observer_kwargs",
+})  # fmt: skip
+
 
 def parse(options: Mapping[str, Any]) -> PackQuantized | IntQuantized:
     """The method that ``quantization_config`` describes; CheckpointError if it is neither of these."""
@@ -61,9 +70,11 @@ def parse(options: Mapping[str, Any]) -> PackQuantized | IntQuantized:
 
 def _check_group(form: str, group: Options) -> None:
     """CheckpointError for a group of modules whose weights are stored in another way than ``form`` is read here."""
+    group.warn_of_others(_KNOWN_OF_GROUP)
     group.one_of("format", (form,), form)
     group.unset("output_activations")
     weights = Options(f"{group.where} weights", group.get("weights", {}))
+    weights.warn_of_others(_KNOWN_OF_ARGUMENTS)
     weights.one_of("type", ("int",), "int")
     weights.one_of("dynamic", (False,), False)
     bits = weights.one_of("num_bits", (4, 8) if form == "pack-quantized" else (8,))
@@ -72,6 +83,7 @@ def _check_group(form: str, group: Options) -> None:
     activations = group.get("input_activations")
     if activations:  # what the platform makes of activations is its choice, where they need no stored scales
         fields = Options(f"{group.where} input_activations", activations)
+        fields.warn_of_others(_KNOWN_OF_ARGUMENTS)
         fields.one_of("type", ("int",), "int")
         fields.one_of("num_bits", (8,))
         fields.one_of("dynamic", (True,), False)
