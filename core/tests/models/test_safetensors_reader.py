@@ -134,6 +134,16 @@ def test_an_index_that_misplaces_a_weight_is_refused(sharded: Path) -> None:
     refused(sharded, f"places weight model.ghost.weight in {shard}, which does not hold it")
 
 
+def test_tensors_that_an_index_does_not_list_are_told(sharded: Path, caplog: pytest.LogCaptureFixture) -> None:
+    index = sharded / "model.safetensors.index.json"
+    weight_map = json.loads(index.read_text())["weight_map"]
+    del weight_map["model.norm.weight"]
+    change_json(index, weight_map=weight_map)
+    assert "model.norm.weight" not in SafetensorsCheckpoint(sharded).names()
+    (record,) = caplog.records
+    assert record.getMessage().endswith("does not list 1 tensors of its shards, which are not used: model.norm.weight")
+
+
 def test_an_index_may_not_lead_out_of_its_folder(sharded: Path) -> None:
     change_json(sharded / "model.safetensors.index.json", weight_map={"w": "../secret.safetensors"})
     refused(sharded, "must lie in the same folder")

@@ -9,6 +9,7 @@ bf16 needs no library that knows bf16.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import mmap
 import re
@@ -25,6 +26,9 @@ from octavo.errors import CheckpointError
 from octavo.models.quantized import QuantizedWeight, Stored, quantization_method
 from octavo.quant import BF16, F16, F32, WeightFormat, WeightTensor
 
+_logger = logging.getLogger(__name__)
+
+_LISTED = 5  # tensors that a warning names before it only counts
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 QUANTIZATION_FILES = ("quantize_config.json", "quant_config.json")
@@ -311,6 +315,13 @@ def _indexed_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
     for name, shard in weight_map.items():
         if name not in files[shard].entries:
             raise CheckpointError(f"{index} places weight {name} in {shard}, which does not hold it")
+    unlisted = [name for shard in shards for name in files[shard].entries if name not in weight_map]
+    if unlisted:
+        more = f" and {len(unlisted) - _LISTED} more" if len(unlisted) > _LISTED else ""
+        _logger.warning(
+            "%s: %s does not list %d tensors of its shards, which are not used: %s%s",
+            path, INDEX, len(unlisted), ", ".join(unlisted[:_LISTED]), more,
+        )  # fmt: skip
     return [(files[shard], name) for name, shard in weight_map.items()]
 
 
