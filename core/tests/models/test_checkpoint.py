@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import types
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import huggingface_hub.constants
 import pytest
@@ -54,7 +59,17 @@ def test_a_local_path_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "model", ["/no/such/model", "./model", "~/no-such-model", "gpt2", "a/b/c/d", "owner//name", "owner/model.gguf"]
+    "model",
+    [
+        "/no/such/model",
+        "./model",
+        "~/no-such-model",
+        "gpt2",
+        "a/b/c/d",
+        "owner//name",
+        "owner/model.gguf",
+        "owner/name/../m.gguf",
+    ],
 )
 def test_what_is_neither_path_nor_hub_id_is_refused_without_asking_the_hub(
     model: str, monkeypatch: pytest.MonkeyPatch
@@ -130,4 +145,92 @@ def test_a_file_that_the_repository_lacks_is_refused_with_those_it_has(monkeypat
 def test_a_repository_of_several_gguf_files_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     _hub_with(monkeypatch, "b.gguf", "a.gguf")
     with pytest.raises(CheckpointError, match=r"several GGUF files; name one, like owner/name/a\.gguf"):
+        resolve("owner/name")
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that a server on this machine offers as every repository, in the hub's own protocol."""
+    root = tmp_path / "repository"
+    root.mkdir()
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.answer(with_body=False)
+
+        def do_GET(self) -> None:
+            self.answer(with_body=True)
+
+        def answer(self, *, with_body: bool) -> None:
+            if self.path.startswith("/api/models/"):
+                files = [{"rfilename": str(p.relative_to(root))} for p in root.rglob("*") if p.is_file()]
+                body = json.dumps({"id": "owner/name", "sha": COMMIT, "siblings": files}).encode()
+            else:
+                body = (root / self.path.partition("/resolve/main/")[2]).read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", hashlib.sha256(body).hexdigest())
+            self.send_header("X-Repo-Commit", COMMIT)
+            self.end_headers()
+            if with_body:
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    monkeypatch.setattr(
+        huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    yield root
+    server.shutdown()
+    server.server_close()
+
+
+def split_model(tmp_path: Path, to: Path) -> list[str]:
+    """A tiny model in parts; their names."""
+    to.mkdir(parents=True, exist_ok=True)
+    tiny_gguf(tiny_checkpoint("llama", tmp_path), to / "m.gguf", split_max_tensors=12)
+    return sorted(path.name for path in to.glob("*.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("below", "model"),
+    [("", "owner/name"), ("", "owner/name/m-00001-of-00003.gguf"), ("F32", "owner/name/F32/m-00001-of-00003.gguf")],
+)
+def test_all_parts_of_a_split_gguf_come_from_the_hub_and_then_from_its_cache(
+    below: str, model: str, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = split_model(tmp_path, hub / below)
+    path = resolve(model)
+    assert [found.name for found in sorted(path.parent.glob("*.gguf"))] == names
+    assert path.name == names[0]
+    assert "lm_head.weight" in open_checkpoint(path).names()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert resolve(model) == path
+
+
+def test_a_part_that_the_hub_lacks_is_named(hub: Path, tmp_path: Path) -> None:
+    names = split_model(tmp_path, hub)
+    (hub / names[1]).unlink()
+    with pytest.raises(CheckpointError, match=r"owner/name lacks 1 parts of m-.*: m-00002-of-00003\.gguf"):
+        resolve("owner/name")
+
+
+def test_a_part_other_than_the_first_is_refused_with_the_name_of_the_first() -> None:
+    with pytest.raises(CheckpointError, match=r"name the first, owner/name/Q4/m-00001-of-00003\.gguf"):
+        resolve("owner/name/Q4/m-00002-of-00003.gguf")
+
+
+def test_a_split_gguf_is_one_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    _hub_with(monkeypatch, "b-00001-of-00002.gguf", "b-00002-of-00002.gguf", "a.gguf")
+    with pytest.raises(CheckpointError, match=r"name one, like owner/name/a\.gguf \(a\.gguf, b-00001-of-00002\.gguf\)"):
         resolve("owner/name")

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models.tiny import stored_tensors, tiny_checkpoint
+from models.tiny import stored_tensors, tiny_checkpoint, tiny_gguf
 from safetensors.numpy import save_file
 
 from octavo.errors import CheckpointError, UnknownArchitecture
 from octavo.models.load import load_model
+from octavo.quant import dequantise
 
 
 @pytest.fixture
@@ -119,3 +120,21 @@ def test_an_unknown_architecture_stays_one(folder: Path) -> None:
     change_config(folder, architectures=["FalconForCausalLM"])
     with pytest.raises(UnknownArchitecture, match=rf"^{folder}: .*FalconForCausalLM"):
         load_model(folder)
+
+
+@pytest.mark.parametrize(("options", "count"), [({}, 3), ({"small_first_shard": True}, 4)])
+def test_a_model_in_parts_is_the_model_in_one_file(
+    options: dict[str, bool], count: int, folder: Path, tmp_path: Path
+) -> None:
+    """Parts that the gguf package wrote, all metadata in the first, which may have no tensors."""
+    whole = load_model(tiny_gguf(folder, tmp_path / "whole.gguf", quantization="Q8_0"))
+    tiny_gguf(folder, tmp_path / "m.gguf", quantization="Q8_0", split_max_tensors=12, **options)
+    names = [f"m-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
+    assert sorted(path.name for path in tmp_path.glob("m-*.gguf")) == names
+    split = load_model(tmp_path / names[0])
+    assert split.config == whole.config
+    assert split.graph == whole.graph
+    assert list(split.files) == [tmp_path / name for name in names]
+    for name in whole.graph.weights:
+        found, expected = (dequantise(model.checkpoint.tensor(name)) for model in (split, whole))
+        np.testing.assert_array_equal(found, expected)

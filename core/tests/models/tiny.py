@@ -139,14 +139,15 @@ def random_tokens(count: int, seed: int = 0) -> list[int]:
 # -- the same models as GGUF ------------------------------------------------------------------------
 
 
-def tiny_gguf(folder: Path, path: Path, *, quantization: str = "F32") -> Path:
+def tiny_gguf(folder: Path, path: Path, *, quantization: str = "F32", **split: Any) -> Path:
     """Write the checkpoint in ``folder`` as a GGUF file, as llama.cpp's converter would.
 
     ``quantization`` is a type name that `gguf.quants` can quantize to; vectors stay float32, as in real files.
+    ``split`` are the package's options to write several parts, beside ``path``.
     """
     config = json.loads((folder / "config.json").read_text())
     kind = next(k for k in _KINDS.values() if k.architecture == config["architectures"][0])
-    writer = gguf.GGUFWriter(path, kind.gguf)
+    writer = gguf.GGUFWriter(path, kind.gguf, **split)
     _write_metadata(writer, kind.gguf, config)
     architecture = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind.gguf)
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])

@@ -13,8 +13,8 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
 import gguf
 import numpy as np
@@ -30,6 +30,7 @@ _STRING, _ARRAY = 8, 9
 # GGUF value type -> struct character; bool is one byte.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _MAX_DIMENSIONS = 4
+_Path = TypeVar("_Path", bound=PurePath)  # here, or on a hub
 # name-00001-of-00003.gguf, counted from one
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
@@ -152,13 +153,19 @@ class GGUFFile:
         return GGUFTensor(form, shape, begin, end)
 
 
-def split_files(path: Path) -> tuple[Path, ...]:
+def split_files(path: _Path) -> tuple[_Path, ...]:
     """All parts of a split GGUF whose first part is ``path``, by their names; ``path`` alone for any other name."""
     match = _SPLIT.fullmatch(path.name)
     if match is None or int(match[2]) != 1:
         return (path,)
     count = int(match[3])
     return tuple(path.with_name(f"{match[1]}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1))
+
+
+def first_part(path: _Path) -> _Path:
+    """The first part of the split GGUF that ``path`` is a part of, by its name; ``path`` itself for any other name."""
+    match = _SPLIT.fullmatch(path.name)
+    return path if match is None else path.with_name(f"{match[1]}-00001-of-{match[3]}.gguf")
 
 
 def type_name(kind: int) -> str:

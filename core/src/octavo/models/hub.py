@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 from octavo.errors import CheckpointError
+from octavo.models.gguf_file import first_part, split_files
 
 _logger = logging.getLogger(__name__)
 
@@ -18,8 +20,9 @@ _FOLDER_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model
 def resolve(model: str) -> Path:
     """The local folder or .gguf file of ``model``.
 
-    ``model`` is a path, a hub id ``owner/name``, or ``owner/name/file.gguf`` for one file of a repository. Files
-    that the hub's cache lacks are downloaded, which is logged. Raises CheckpointError if there is nothing
+    ``model`` is a path, a hub id ``owner/name``, or ``owner/name/file.gguf`` for one file of a repository, which may
+    lie in a folder there. Of a split GGUF all parts are fetched, and the first is returned. Files that the hub's cache
+    lacks are downloaded, which is logged. Raises CheckpointError if there is nothing
     under that name, or the hub cannot be reached and the cache does not have it.
     """
     if not model:
@@ -28,13 +31,16 @@ def resolve(model: str) -> Path:
     if local.exists():
         return local
     parts = model.split("/")
-    if not all(parts) or parts[0] in (".", "..", "~") or len(parts) not in (2, 3):
+    if not all(parts) or parts[0] in (".", "..", "~") or len(parts) < 2 or ".." in parts:
         raise CheckpointError(f"{model} does not exist; {_KINDS}")
-    repository = "/".join(parts[:2])
-    if len(parts) == 3 or parts[1].endswith(".gguf"):
-        if len(parts) == 2 or not parts[2].endswith(".gguf"):
+    repository, name = "/".join(parts[:2]), "/".join(parts[2:])
+    if name or repository.endswith(".gguf"):
+        if not name.endswith(".gguf"):
             raise CheckpointError(f"{model} does not exist; one file of a repository is named owner/name/file.gguf")
-        return _fetch_file(repository, parts[2])
+        first = first_part(PurePosixPath(name))
+        if str(first) != name:
+            raise CheckpointError(f"{model} is one part of a split GGUF; name the first, {repository}/{first}")
+        return _fetch_file(repository, name)
     return _fetch_repository(repository)
 
 
@@ -55,13 +61,13 @@ def _fetch_repository(repository: str) -> Path:
         files = _listing(repository)
     except _hub_errors() as error:
         return _from_cache(repository, error)
-    ggufs = [name for name in sorted(files) if name.endswith(".gguf")]
+    ggufs = _gguf_models(files)
     if ggufs and not any(name.endswith(".safetensors") for name in files):
         if len(ggufs) > 1:
             raise CheckpointError(
                 f"{repository} holds several GGUF files; name one, like {repository}/{ggufs[0]} ({', '.join(ggufs)})"
             )
-        return _download(repository, ggufs[0])
+        return _download(repository, ggufs[0], files)
     _logger.info("%s: fetching configuration, tokenizer and weights from the Hugging Face hub", repository)
     try:
         return Path(snapshot_download(repository, allow_patterns=_FOLDER_FILES))
@@ -75,19 +81,36 @@ def _fetch_file(repository: str, name: str) -> Path:
     except _hub_errors() as error:
         return _from_cache(repository, error, name)
     if name not in files:
-        ggufs = ", ".join(file for file in sorted(files) if file.endswith(".gguf")) or "none"
+        ggufs = ", ".join(_gguf_models(files)) or "none"
         raise CheckpointError(f"{repository} has no file {name} on the Hugging Face hub; its GGUF files: {ggufs}")
-    return _download(repository, name)
+    return _download(repository, name, files)
 
 
-def _download(repository: str, name: str) -> Path:
+def _gguf_models(files: Sequence[str]) -> list[str]:
+    """The GGUF files among ``files``, of a split one its first part."""
+    return sorted({str(first_part(PurePosixPath(name))) for name in files if name.endswith(".gguf")})
+
+
+def _parts(name: str) -> list[str]:
+    """The files that make up the GGUF whose only or first part is ``name``."""
+    return [str(part) for part in split_files(PurePosixPath(name))]
+
+
+def _download(repository: str, name: str, files: Sequence[str]) -> Path:
+    """All parts of the GGUF ``name`` of a repository that has ``files``."""
     from huggingface_hub import hf_hub_download
 
-    _logger.info("%s: fetching %s from the Hugging Face hub", repository, name)
-    try:
-        return Path(hf_hub_download(repository, name))
-    except _hub_errors() as error:
-        raise CheckpointError(f"downloading {repository}/{name} failed: {_first_line(error)}") from error
+    missing = [part for part in _parts(name) if part not in files]
+    if missing:
+        raise CheckpointError(f"{repository} lacks {len(missing)} parts of {name}: {', '.join(missing)}")
+    paths = []
+    for part in _parts(name):
+        _logger.info("%s: fetching %s from the Hugging Face hub", repository, part)
+        try:
+            paths.append(Path(hf_hub_download(repository, part)))
+        except _hub_errors() as error:
+            raise CheckpointError(f"downloading {repository}/{part} failed: {_first_line(error)}") from error
+    return paths[0]
 
 
 def _from_cache(repository: str, reason: Exception, name: str | None = None) -> Path:
@@ -96,13 +119,16 @@ def _from_cache(repository: str, reason: Exception, name: str | None = None) -> 
 
     try:
         if name is not None:
-            return Path(hf_hub_download(repository, name, local_files_only=True))
-        return Path(snapshot_download(repository, local_files_only=True))
+            paths = [Path(hf_hub_download(repository, part, local_files_only=True)) for part in _parts(name)]
+            return paths[0]
+        folder = Path(snapshot_download(repository, local_files_only=True))
     except _hub_errors():
         raise CheckpointError(
             f"{repository if name is None else f'{repository}/{name}'} does not exist here, is not in the hub's cache, "
             f"and cannot be had from the hub: {_first_line(reason)}"
         ) from reason
+    ggufs = _gguf_models([str(path.relative_to(folder)) for path in folder.rglob("*.gguf")])
+    return folder / ggufs[0] if len(ggufs) == 1 and not (folder / "config.json").is_file() else folder
 
 
 def _hub_errors() -> tuple[type[Exception], ...]:
