@@ -172,13 +172,13 @@ def compressed_config(
     }  # fmt: skip
 
 
-# The options of auto-round 0.16.1; whole folders that it wrote are in producers/.
+# Written by hand after the source of auto-round 0.16.1; whole folders that it wrote are in producers/.
 AUTO_ROUND: Mapping[str, Any] = {
     "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "data_type": "int",
     "group_size": 128, "sym": True, "autoround_version": "0.16.1", "block_name_to_quantize": "model.layers",
     "iters": 200, "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}},
 }  # fmt: skip
-# The options of gptqmodel 7.7.0; whole folders that it wrote are in producers/.
+# Written by hand after the source of gptqmodel 7.7.0; whole folders that it wrote are in producers/.
 GPTQMODEL: Mapping[str, Any] = {
     "bits": 4, "group_size": 128, "desc_act": False, "lm_head": False, "method": "gptq", "quant_method": "gptq",
     "format": "gptq", "checkpoint_format": "gptq", "pack_dtype": "int32", "sym": True,
