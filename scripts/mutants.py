@@ -4,9 +4,9 @@
 
 A mutant is one changed operator, boundary, condition, constant or returned value, two swapped arguments, or one
 statement left out, in a copy of the tree. It is killed by a test that fails, or by one that hangs, among the tests that
-mirror its module: they may take three times as long as without the mutant, and at least ``--seconds``. What survives is a missing assertion, or a change that changes nothing: such are
-listed by their keys, with the reason, in `mutants_accepted.json`, and are not sampled again. Exit status 1 if any other
-survives. The tree itself does not change.
+mirror its module: they may take three times as long as without the mutant, and at least ``--seconds``. What survives is
+a missing assertion, or a change that changes nothing: such are listed by their keys, with the reason, in
+`mutants_accepted.json`, and are not sampled again. Exit status 1 if any other survives. The tree does not change.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
 _TESTED_ELSEWHERE = {
+    "graph/passes/pooled.py": ["models/test_encoders.py", "models/test_pooling.py"],
     "errors.py": ["server/transport/test_errors.py", "models/test_hf_config.py", "platform/test_negotiate.py"],
     "env.py": ["cli/test_main.py", "engine/test_artifacts.py", "platform/test_selection.py"],
     "step_plan.py": ["runner/test_batch.py", "runner/test_runner.py", "scheduler/test_scheduler.py"],
@@ -49,7 +50,7 @@ _TESTED_ELSEWHERE = {
     "config.py": ["test_config.py"],
     "__init__.py": ["repo/test_public_api.py", "repo/test_torch_free.py"],
 }
-"""Modules of the top, whose tests are where they are used."""
+"""Modules of the top, and others whose tests are where they are used."""
 _SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
