@@ -1,11 +1,12 @@
 """Change the core in small ways, one at a time, and see whether its tests notice.
 
-    mutants.py [--seed N] [--count 40] [--only PATH] [--seconds 300]
+    mutants.py [--seed N] [--count 40] [--only PATH] [--seconds 60]
 
-A mutant is one changed operator, boundary, condition or constant, or one statement left out, in a copy of the tree. It
-is killed by a test that fails, or by taking longer than ``--seconds``, among the tests that mirror its module. What
-survives is a missing assertion, or a change that changes nothing: such are listed, with the reason, in
-`mutants_accepted.json`, and are not told again. Exit status 1 if any other survives. The tree itself does not change.
+A mutant is one changed operator, boundary, condition, constant or returned value, two swapped arguments, or one
+statement left out, in a copy of the tree. It is killed by a test that fails, or by one that hangs, among the tests that
+mirror its module: they may take three times as long as without the mutant, and at least ``--seconds``. What survives is
+a missing assertion, or a change that changes nothing: such are listed by their keys, with the reason, in
+`mutants_accepted.json`, and are not sampled again. Exit status 1 if any other survives. The tree does not change.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +41,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
 _TESTED_ELSEWHERE = {
+    "graph/passes/pooled.py": ["models/test_encoders.py", "models/test_pooling.py"],
     "errors.py": ["server/transport/test_errors.py", "models/test_hf_config.py", "platform/test_negotiate.py"],
     "env.py": ["cli/test_main.py", "engine/test_artifacts.py", "platform/test_selection.py"],
     "step_plan.py": ["runner/test_batch.py", "runner/test_runner.py", "scheduler/test_scheduler.py"],
@@ -45,63 +50,97 @@ _TESTED_ELSEWHERE = {
     "config.py": ["test_config.py"],
     "__init__.py": ["repo/test_public_api.py", "repo/test_torch_free.py"],
 }
-"""Modules of the top, whose tests are where they are used."""
+"""Modules of the top, and others whose tests are where they are used."""
 _SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the ``number``-th that can be made to a file."""
+    """One change: the ``number``-th that can be made to a file.
+
+    ``key`` is what it is known by, wherever its line has moved: the file, the function, the change, and which of
+    several equal ones in that function it is.
+    """
 
     file: str
     number: int
     line: int
     before: str
     after: str
-
-    @property
-    def key(self) -> str:
-        """What it is known by, wherever its line has moved."""
-        return f"{self.file}: {self.before} -> {self.after}"
+    key: str
 
 
-def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST, str]]:
-    """Every node that can be changed: the node, a changed copy, and which field of it tells the two apart."""
-    for node in _executed(tree):
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
-            yield node, _with(node, ops=[_COMPARISONS[type(node.ops[0])]()]), "ops"
-        elif isinstance(node, ast.BoolOp):
-            yield node, _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And()), "op"
-        elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and not _is_text(node):
-            yield node, _with(node, op=_ARITHMETIC[type(node.op)]()), "op"
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield node, _with(node, op=ast.Not(), operand=ast.UnaryOp(ast.Not(), node.operand)), "operand"
-        elif isinstance(node, ast.Constant) and type(node.value) is int:
-            yield node, _with(node, value=node.value + 1), "value"
-        elif isinstance(node, ast.Constant) and type(node.value) is bool:
-            yield node, _with(node, value=not node.value), "value"
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SWAPPED:
-            yield node, _with(node, func=ast.Name(_SWAPPED[node.func.id], ast.Load())), "func"
-        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, (ast.Compare, ast.UnaryOp)):
-            yield node, _with(node, test=ast.UnaryOp(ast.Not(), node.test)), "test"
-        elif isinstance(node, (ast.AugAssign, ast.Raise)) or (
-            isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await))
-        ):
-            yield node, ast.Pass(), "statement"
+@dataclass(frozen=True)
+class Change:
+    """A node to be replaced, what replaces it, and the qualified name of the function or class that it is in."""
+
+    node: ast.expr | ast.stmt
+    changed: ast.AST
+    scope: str
 
 
-def _executed(node: ast.AST) -> Iterator[ast.AST]:
+def changes(tree: ast.Module) -> Iterator[Change]:
+    """Every change that can be made, always in the same order."""
+    for node, scope in _executed(tree):
+        if isinstance(node, (ast.expr, ast.stmt)):
+            for target, changed in _changes_of(node):
+                yield Change(target, changed, scope)
+
+
+def _changes_of(node: ast.expr | ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST]]:
+    if isinstance(node, ast.expr):
+        yield from ((node, changed) for changed in _expressions(node))
+    elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+        yield node, _with(node, value=ast.Constant(None))
+    elif isinstance(node, (ast.AugAssign, ast.Raise)) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await))
+    ):
+        yield node, ast.Pass()
+    if isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, (ast.Compare, ast.UnaryOp)):
+        yield node.test, ast.UnaryOp(ast.Not(), node.test)
+
+
+def _expressions(node: ast.expr) -> Iterator[ast.AST]:
+    """What an expression can be changed to."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
+        yield _with(node, ops=[_COMPARISONS[type(node.ops[0])]()])
+    elif isinstance(node, ast.BoolOp):
+        yield _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and not _is_text(node):
+        yield _with(node, op=_ARITHMETIC[type(node.op)]())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield _with(node, operand=ast.UnaryOp(ast.Not(), node.operand))
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        yield _with(node, value=node.value + 1)
+        yield _with(node, value=node.value - 1)
+    elif isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield _with(node, value=not node.value)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SWAPPED:
+        yield _with(node, func=ast.Name(_SWAPPED[node.func.id], ast.Load()))
+    elif isinstance(node, ast.Call) and len(node.args) > 1:
+        first, second, *others = node.args
+        if ast.dump(first) != ast.dump(second) and not isinstance(first, ast.Starred):
+            yield _with(node, args=[second, first, *others])
+
+
+def _executed(node: ast.AST, scope: str = "") -> Iterator[tuple[ast.AST, str]]:
     """The nodes that run: no annotations, no assertions, which hold our own invariants, no code for type checkers."""
     if isinstance(node, (ast.Assert, ast.Import, ast.ImportFrom)) or (
         isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     ):
         return
-    yield node
+    yield node, scope
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        scope = f"{scope}.{node.name}".lstrip(".")
     for name, value in ast.iter_fields(node):
         if name not in ("annotation", "returns", "decorator_list", "type_params"):
             for child in value if isinstance(value, list) else (value,):
                 if isinstance(child, ast.AST):
-                    yield from _executed(child)
+                    yield from _executed(child, scope)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_text(node: ast.BinOp) -> bool:
@@ -121,22 +160,25 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
 
 def mutants_of(root: Path, file: str) -> list[Mutant]:
     """Every change that can be made to a file."""
-    tree = ast.parse((root / file).read_text(encoding="utf-8"))
-    return [
-        Mutant(file, number, node.lineno, ast.unparse(node), ast.unparse(ast.fix_missing_locations(changed)))
-        for number, (node, changed, _) in enumerate(changes(tree))
-        if hasattr(node, "lineno")
-    ]
+    found: list[Mutant] = []
+    seen: Counter[str] = Counter()
+    for number, change in enumerate(changes(ast.parse((root / file).read_text(encoding="utf-8")))):
+        before, after = (ast.unparse(ast.fix_missing_locations(node)) for node in (change.node, change.changed))
+        key = f"{file} {change.scope or 'module'}: {before} -> {after}"
+        seen[key] += 1
+        nth = f" (number {seen[key]})" if seen[key] > 1 else ""
+        found.append(Mutant(file, number, change.node.lineno, before, after, key + nth))
+    return found
 
 
 def mutated(source: str, number: int) -> str:
     """The source with one change; its format and comments are lost, which no test looks at."""
     tree = ast.parse(source)
-    target, changed, _ = next(change for at, change in enumerate(changes(tree)) if at == number)
+    chosen = next(change for at, change in enumerate(changes(tree)) if at == number)
 
     class Replace(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST:
-            return changed if node is target else self.generic_visit(node)
+            return chosen.changed if node is chosen.node else self.generic_visit(node)
 
     return ast.unparse(ast.fix_missing_locations(Replace().visit(tree)))
 
@@ -154,13 +196,15 @@ def tests_of(root: Path, file: str) -> list[str]:
     return [str(path.relative_to(root)) for path in found]
 
 
-def sample(root: Path, count: int, rng: random.Random, only: str = "") -> list[Mutant]:
-    """As many mutants, from all packages alike: a large one has no more than a small one."""
+def sample(root: Path, count: int, rng: random.Random, only: str = "", but: Container[str] = ()) -> list[Mutant]:
+    """As many mutants, whose keys are not in ``but``, from all packages alike: a large one has no more than a small."""
     packages: dict[str, list[Mutant]] = {}
     for path in sorted((root / SOURCE).rglob("*.py")):
         file = str(path.relative_to(root))
         if only in file and "templates" not in path.parts and tests_of(root, file):
-            packages.setdefault(path.relative_to(root / SOURCE).parts[0], []).extend(mutants_of(root, file))
+            packages.setdefault(path.relative_to(root / SOURCE).parts[0], []).extend(
+                mutant for mutant in mutants_of(root, file) if mutant.key not in but
+            )
     chosen: list[Mutant] = []
     while len(chosen) < count and any(packages.values()):
         package = packages[rng.choice([name for name, left in packages.items() if left])]
@@ -179,8 +223,10 @@ def run_tests(root: Path, tests: Sequence[str], seconds: float) -> bool:
         try:
             return process.wait(seconds) == 0
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
             return False
+        finally:
+            if process.poll() is None:  # too slow, or interrupted: its servers and workers go with it
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def survives(root: Path, mutant: Mutant, seconds: float) -> bool:
@@ -210,28 +256,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--only", default="", metavar="PATH", help="part of the path of the files to change")
-    parser.add_argument("--seconds", type=float, default=300.0, help="that the tests of one mutant may take")
+    parser.add_argument("--seconds", type=float, default=60.0, help="that the tests of any mutant may take")
     options = parser.parse_args(arguments)
     accepted: dict[str, str] = json.loads(ACCEPTED.read_text(encoding="utf-8"))
     print(f"seed {options.seed}", flush=True)
-    survivors, sound = [], dict[tuple[str, ...], bool]()
+    survivors, limits = [], dict[frozenset[str], float]()  # limits: seconds; 0 where the tests fail as they are
     with tempfile.TemporaryDirectory(prefix="octavo-mutants-") as folder:
         root = copied(Path(folder))
-        for mutant in sample(root, options.count, random.Random(options.seed), options.only):
-            tests = tuple(tests_of(root, mutant.file))
-            if tests not in sound:
-                sound[tests] = run_tests(root, tests, 4 * options.seconds)
-            if not sound[tests]:
+        for mutant in sample(root, options.count, random.Random(options.seed), options.only, accepted):
+            tests = tests_of(root, mutant.file)
+            if (group := frozenset(tests)) not in limits:
+                begun = time.monotonic()
+                passed = run_tests(root, tests, 3600)
+                limits[group] = passed * max(options.seconds, 3 * (time.monotonic() - begun))
+            if not limits[group]:
                 verdict = "not tried: its tests fail without it"
-            elif mutant.key in accepted:
-                verdict = f"accepted: {accepted[mutant.key]}"
-            elif survives(root, mutant, options.seconds):
+            elif survives(root, mutant, limits[group]):
                 verdict = "SURVIVED"
                 survivors.append(mutant)
             else:
                 verdict = "killed"
             print(f"{verdict}  {mutant.file}:{mutant.line}  {mutant.before} -> {mutant.after}", flush=True)
-    print(f"{len(survivors)} survived", flush=True)
+    for mutant in survivors:
+        print(f"\n{mutant.file}:{mutant.line}\n  key: {mutant.key}\n  tests: {' '.join(tests_of(ROOT, mutant.file))}")
+    print(f"{len(survivors)} survived (seed {options.seed})", flush=True)
     return 1 if survivors else 0
 
 

@@ -141,7 +141,7 @@ def test_stop_strings_need_text() -> None:
 
 
 def test_parameters_are_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'temperature'"):
         SamplingParams().temperature = 0.5  # type: ignore[misc]
 
 

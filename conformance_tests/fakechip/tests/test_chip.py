@@ -89,10 +89,12 @@ def test_it_computes_what_the_reference_does(chip: FakeChip) -> None:
 
 def test_the_host_gets_nothing_out_of_device_memory_but_copies(chip: FakeChip) -> None:
     buffer = chip.chip_memory.upload(np.arange(6, dtype=np.float32).reshape(2, 3))
-    looks: list[Any] = [np.asarray, len, list, bytes, lambda b: b[0], lambda b: b + 1, np.sum]
+    looks: list[Any] = [np.asarray, len, list, bytes, lambda b: b[0], np.sum]
     for look in looks:
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="this is device memory; the host must copy it before it can look at it"):
             look(buffer)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        buffer + 1
     copy = chip.chip_memory.download(buffer)
     np.testing.assert_array_equal(copy, [[0, 1, 2], [3, 4, 5]])
     copy[:] = 7
@@ -103,7 +105,7 @@ def test_what_device_memory_keeps_is_no_number_the_host_put_there(chip: FakeChip
     values = np.arange(1000, dtype=np.float32)
     cells = chip.chip_memory.upload(values).cells(chip.chip_memory)
     assert (cells != values.view(np.uint32)).all()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="this is device memory; the host must copy it before it can look at it"):
         chip.chip_memory.upload(values).cells("the host")  # type: ignore[arg-type]
 
 

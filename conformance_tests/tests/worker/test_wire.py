@@ -64,7 +64,7 @@ def test_arrays_that_lie_about_themselves_are_refused(head: bytes) -> None:
 
 
 def test_a_closed_wire_is_told_apart() -> None:
-    with pytest.raises(EOFError):
+    with pytest.raises(EOFError, match="the other end closed the wire"):
         wire.receive(io.BytesIO(b"short"))
     with pytest.raises(ValueError, match="too large"):
         wire.receive(io.BytesIO(struct.pack("<QQ", 1 << 60, 0)))

@@ -100,7 +100,7 @@ def test_responses_stream_continue_and_run_in_the_background(client: openai.Open
 
 
 def test_errors_are_those_of_the_api(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match="The model 'other' is not served here; served: smol"):
         client.completions.create(model="other", prompt="x")
     with pytest.raises(openai.BadRequestError, match=r"2,?0\d\d tokens|context"):
         client.completions.create(model="smol", prompt=[5] * 2000)

@@ -45,7 +45,7 @@ def test_tokens_are_counted_as_they_are_used(claude: anthropic.Anthropic) -> Non
 
 
 def test_refusals_are_the_client_s_own_exceptions(claude: anthropic.Anthropic) -> None:
-    with pytest.raises(anthropic.NotFoundError):
+    with pytest.raises(anthropic.NotFoundError, match=r"The model 'none' is not served here; served: smol, org/smol\."):
         claude.messages.create(messages=QUESTION, **ASK | {"model": "none"})
     long: list[Any] = [{"role": "user", "content": "word " * 3000}]
     with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):

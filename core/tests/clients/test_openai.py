@@ -15,7 +15,7 @@ GREEDY: dict[str, Any] = {"model": "smol", "temperature": 0, "max_tokens": 24}
 def test_models_are_listed_and_retrieved(client: openai.OpenAI) -> None:
     assert [card.id for card in client.models.list()] == ["smol", "org/smol"]
     assert client.models.retrieve("org/smol").object == "model"
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=r"The model 'other' is not served here; served: smol, org/smol\."):
         client.models.retrieve("other")
 
 
@@ -112,21 +112,26 @@ def test_completions_take_texts_and_tokens(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "param"),
+    ("fields", "error", "param", "message"),
     [
-        ({"model": "none"}, openai.NotFoundError, "model"),
-        ({"temperature": -1}, openai.BadRequestError, "temperature"),
-        ({"messages": []}, openai.BadRequestError, "messages"),
-        ({"messages": [{"role": "user", "content": "word " * 2000}]}, openai.BadRequestError, "messages"),
+        ({"model": "none"}, openai.NotFoundError, "model", "The model 'none' is not served here"),
+        ({"temperature": -1}, openai.BadRequestError, "temperature", "temperature must be in [0, 100], not -1.0"),
+        ({"messages": []}, openai.BadRequestError, "messages", "'messages' is empty; send at least one message"),
+        (
+            {"messages": [{"role": "user", "content": "word " * 2000}]},
+            openai.BadRequestError,
+            "messages",
+            "maximum context length is 1024 tokens and the prompt has 2031",
+        ),
     ],
 )
 def test_refusals_are_the_client_s_own_exceptions(
-    client: openai.OpenAI, fields: dict[str, Any], error: type[openai.APIStatusError], param: str
+    client: openai.OpenAI, fields: dict[str, Any], error: type[openai.APIStatusError], param: str, message: str
 ) -> None:
     with pytest.raises(error) as caught:
         client.chat.completions.create(**{"messages": QUESTION} | GREEDY | fields)
     assert caught.value.param == param
-    assert caught.value.message
+    assert message in caught.value.message
     assert caught.value.request_id
 
 
@@ -150,7 +155,7 @@ async def test_the_asynchronous_client_has_it_all(aclient: openai.AsyncOpenAI) -
     assert final.choices[0].message.content == whole.choices[0].message.content
     completion = await aclient.completions.create(prompt="The sky is", **GREEDY)
     assert completion.choices[0].text
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=r"The model 'none' is not served here; served: smol, org/smol\."):
         await aclient.chat.completions.create(messages=QUESTION, **GREEDY | {"model": "none"})
 
 

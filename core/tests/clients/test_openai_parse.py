@@ -51,7 +51,7 @@ def test_a_stream_ends_with_the_parsed_answer(client: openai.OpenAI) -> None:
 
 
 def test_an_answer_cut_short_is_told_so(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.LengthFinishReasonError):
+    with pytest.raises(openai.LengthFinishReasonError, match="length limit was reached"):
         client.chat.completions.parse(messages=QUESTION, response_format=Place, **ASK | {"max_tokens": 3})
 
 

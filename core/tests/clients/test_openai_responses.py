@@ -18,7 +18,7 @@ def test_a_response_is_made_and_retrieved_and_deleted(client: openai.OpenAI) -> 
     assert client.responses.retrieve(made.id).output == made.output
     assert [item.type for item in client.responses.input_items.list(made.id)] == ["message"]
     client.responses.delete(made.id)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
         client.responses.retrieve(made.id)
 
 

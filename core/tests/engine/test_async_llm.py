@@ -105,8 +105,14 @@ async def test_a_refused_request_raises_before_its_first_item(tokenizer: Tokeniz
 async def test_what_is_no_prompt_ends_its_own_request_only(tokenizer: Tokenizer) -> None:
     llm = _serve(engine(), tokenizer)
     running = asyncio.create_task(_collect(llm, prompt(1, 9), greedy(), "good"))
-    for wrong in (["a", "b"], [1.5], None, {"text": "x"}, [2**70]):
-        with pytest.raises(RequestError):
+    for wrong, message in (
+        (["a", "b"], "the prompt has 'a' where a token id belongs"),
+        ([1.5], r"the prompt has 1\.5 where a token id belongs"),
+        (None, "a list of token ids, or a mapping with prompt or prompt_token_ids, not None"),
+        ({"text": "x"}, "a prompt has prompt or prompt_token_ids, not 'text'"),
+        ([2**70], f"the prompt has token id {2**70}; ids go from 0 to 96"),
+    ):
+        with pytest.raises(RequestError, match=message):
             await anext(llm.generate(wrong, greedy()))  # type: ignore[arg-type]
     assert await running == alone(prompt(1, 9), greedy())
     await llm.close()
@@ -196,9 +202,9 @@ async def test_a_dead_engine_is_told_to_every_stream(tokenizer: Tokenizer, monke
     ]
     for outcome in await asyncio.gather(*streams, return_exceptions=True):
         assert isinstance(outcome, EngineDead) and "unplugged" in str(outcome)
-    with pytest.raises(EngineDead):
+    with pytest.raises(EngineDead, match="the device stopped: unplugged"):
         await llm.health()
-    with pytest.raises(EngineDead):
+    with pytest.raises(EngineDead, match="the device stopped: unplugged"):
         await anext(llm.generate(prompt(1, 9), greedy(), request_id="late"))
     await llm.close()
 
@@ -208,5 +214,5 @@ async def test_closing_ends_streams_that_still_run(tokenizer: Tokenizer) -> None
     running = asyncio.create_task(_collect(llm, prompt(1, 9), greedy(180), "r"))
     await asyncio.sleep(0.05)
     await llm.close()
-    with pytest.raises(EngineDead):
+    with pytest.raises(EngineDead, match="the engine was closed"):
         await running

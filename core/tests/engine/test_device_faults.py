@@ -88,11 +88,11 @@ async def test_a_device_that_does_not_come_back_is_given_up_and_everybody_is_tol
         assert isinstance(outcome, EngineDead)
         assert "has not come back from a step for 2 s (--step-timeout); restart the server" in str(outcome)
     assert chip.faults.hung.is_set()
-    with pytest.raises(EngineDead):
+    with pytest.raises(EngineDead, match="has not come back from a step for 2 s"):
         await llm.health()
-    with pytest.raises(EngineDead):
+    with pytest.raises(EngineDead, match="has not come back from a step for 2 s"):
         await _collect(llm, "a")
-    with pytest.raises(EngineDead):
+    with pytest.raises(EngineDead, match="has not come back from a step for 2 s"):
         await llm.metrics()
     await llm.close()  # returns, though the device is still there
 

@@ -184,7 +184,7 @@ def test_a_frozen_attribute_cannot_be_changed_and_does_not_follow_its_source() -
     frozen = freeze(source)
     source["b"].append(3)  # type: ignore[attr-defined]
     assert frozen == {"a": {"x": True}, "b": (1, (2.5, None))}
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="does not support item assignment"):
         frozen["a"]["x"] = False  # type: ignore[index]
 
 

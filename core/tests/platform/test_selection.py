@@ -53,7 +53,8 @@ def test_a_reference_platform_is_used_only_where_it_is_named() -> None:
     reference = platform("reference", "reference")
     assert chosen(reference, HOST) == "host"
     assert chosen(reference, HOST, name="reference") == "reference"
-    with pytest.raises(PlatformNotFound):
+    named = r"no platform can run here \(reference: it is used only where it is named \(--platform reference\)\)"
+    with pytest.raises(PlatformNotFound, match=named):
         chosen(reference)
 
 

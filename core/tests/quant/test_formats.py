@@ -19,6 +19,13 @@ def test_block_sizes_are_those_of_ggml(name: str) -> None:
     assert form.block_elements % form.group_elements == 0
 
 
+@pytest.mark.parametrize("name", [name for name in FORMATS if "int" in name])
+def test_integer_formats_have_the_bits_of_their_name(name: str) -> None:
+    form = format_named(name)
+    assert form.bits == int(name.removeprefix("u").removeprefix("int").partition("_")[0])
+    assert form.block_bytes == form.block_elements * form.bits // 8 + {"int8": 0}.get(name, 4 + name.startswith("u"))
+
+
 def test_plain_formats_are_not_quantized() -> None:
     assert [name for name, form in FORMATS.items() if not form.quantized] == ["f32", "f16", "bf16"]
 

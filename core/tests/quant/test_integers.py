@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from octavo.errors import CheckpointError
-from octavo.quant import WeightTensor, dequantise, format_named, int4_format, int4_weight, int8_weight
+from octavo.quant import (
+    WeightTensor,
+    dequantise,
+    format_named,
+    int4_format,
+    int4_weight,
+    int8_groups_weight,
+    int8_weight,
+)
 
 INTEGERS = ("int8", "int4_g128", "int4_g64", "int4_g32", "uint4_g128", "uint4_g64", "uint4_g32")
 
@@ -101,3 +109,22 @@ def test_groups_that_do_not_divide_a_row_are_refused() -> None:
 def test_int8_rows_that_no_kernel_could_take_are_refused() -> None:
     with pytest.raises(CheckpointError, match="40 weights is no whole number of int8 blocks of 32"):
         int8_weight(np.zeros((2, 40), np.int8), np.ones(2, np.float32))
+
+
+def test_8_bit_codes_with_a_scale_per_group_are_their_products() -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(-128, 128, (3, 128), dtype=np.int8)
+    scales = np.array([[0.5, -2.0], [0.0, 65504.0], [2.0**-24, 1.25]], np.float32)  # each exact in float16
+    weight = int8_groups_weight(codes, scales, "w.scales")
+    assert (weight.format.name, weight.shape) == ("q8_0", (3, 128))
+    np.testing.assert_array_equal(dequantise(weight), codes * np.repeat(scales, 64, axis=1))
+    one = int8_groups_weight(codes, scales[:, :1], "w.scales")
+    assert one.format.name == "int8"
+    np.testing.assert_array_equal(dequantise(one), codes * scales[:, :1])
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0 + 2.0**-12, 70000.0])
+def test_group_scales_that_float16_cannot_hold_are_refused_by_name(scale: float) -> None:
+    codes, scales = np.ones((1, 64), np.int8), np.array([[1.0, scale]], np.float32)
+    with pytest.raises(CheckpointError, match=r"w\.scales has scales that float16 cannot hold.*one scale per channel"):
+        int8_groups_weight(codes, scales, "w.scales")

@@ -361,7 +361,7 @@ def test_a_bucket_that_was_not_compiled_is_our_own_bug() -> None:
     plan = StepPlan(
         ["a"], [1], [0], [1], Bucket(4, 1, 1, 1), new=[NewRow("a", [1], 1, GREEDY, 0, 0, frozenset(), [[1]])]
     )
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"Bucket\(tokens=4, rows=1, samples=1, blocks=1\)"):
         runner.submit(plan)
 
 

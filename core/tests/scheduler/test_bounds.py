@@ -40,7 +40,9 @@ def test_a_prompt_that_leaves_no_room_for_a_token_is_refused_with_both_numbers()
     assert (caught.value.param, caught.value.code) == ("prompt", "context_length_exceeded")
     scheduler().add(ask(63))
     scheduler().add(ask(64, max_tokens=0))
-    with pytest.raises(ContextLengthExceeded):
+    with pytest.raises(
+        ContextLengthExceeded, match="the prompt has 65 tokens, and the model reads at most 64; shorten it"
+    ):
         scheduler().add(ask(65, max_tokens=0))
 
 
@@ -60,7 +62,10 @@ def test_a_request_is_refused_if_the_cache_cannot_hold_all_of_it_and_is_never_cu
 
 
 def test_windows_make_longer_sequences_fit() -> None:
-    with pytest.raises(ContextLengthExceeded):
+    with pytest.raises(
+        ContextLengthExceeded,
+        match="needs 51 slots of KV cache, and the cache holds at most 48 for one sequence; lower max_tokens",
+    ):
         scheduler(blocks=12, tokens=4).add(ask(50, max_tokens=2))
     scheduler(blocks=12, tokens=4, groups=(KVGroup(window=8),)).add(ask(50, max_tokens=2))
 
@@ -113,14 +118,18 @@ def test_the_queue_is_bounded_in_tokens_too() -> None:
 def test_a_request_beyond_the_tokens_that_may_wait_is_taken_if_none_waits() -> None:
     full = scheduler(max_waiting_tokens=10)
     full.add(named("a", 20))
-    with pytest.raises(QueueFull):
+    with pytest.raises(
+        QueueFull, match="20 tokens wait already; with the 1 of this request they would be more than 10; try later"
+    ):
         full.add(named("b", 1))
 
 
 def test_prompt_logprobs_need_logits_rows_that_some_shape_has() -> None:
     policy = BucketPolicy(tokens=(16,), rows=(4,), samples=(4,), blocks=(16,))
     narrow = scheduler(limits=Limits(chunk_multiple=8, buckets=policy))
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(
+        RequestError, match="needs 8 rows of logits for a prompt chunk, and the largest compiled shape has 1 to spare"
+    ) as caught:
         narrow.add(ask(20, prompt_logprobs=1))
     assert caught.value.param == "prompt_logprobs"
 

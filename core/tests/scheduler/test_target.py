@@ -122,6 +122,18 @@ def run_checked(b: Bench) -> None:
     b.finish()
 
 
+def test_the_step_without_chunks_is_that_of_the_rows_that_decode() -> None:
+    b = bench(0.02)
+    add(b, "a", 4, 40)
+    add(b, "b", 9, 40)
+    b.step()
+    b.step()
+    asked: list[StepShape] = []
+    b.scheduler.allowance = asked.append  # type: ignore[assignment, method-assign]
+    b.start()
+    assert asked == [StepShape(decodes=2, context=6 + 11)], "the context holds the token that each row computes"
+
+
 def test_a_chunk_is_as_long_as_the_target_allows() -> None:
     b = bench(0.02)
     for shape in (StepShape(decodes=n) for n in (1, 2, 8)):

@@ -50,9 +50,18 @@ def test_classes_lose_the_character_that_is_not_written(pattern: str, mended: st
     assert exact(nested) == {"items": {"anyOf": [{"pattern": mended}]}, "patternProperties": {mended: True}}
 
 
-@pytest.mark.parametrize("pattern", ["[[a]]", "[]a]", "[^]a]", "[a&&b]", r"[\P{L}]"])
-def test_classes_that_dialects_read_differently_are_refused(pattern: str) -> None:
-    with pytest.raises(BadForm):
+@pytest.mark.parametrize(
+    ("pattern", "has"),
+    [
+        ("[[a]]", "'[' within [ ]; escape it"),
+        ("[]a]", "[]; escape the ]"),
+        ("[^]a]", "[^]; escape the ]"),
+        ("[a&&b]", "'&' within [ ]; escape it"),
+        (r"[\P{L}]", r"'\\P{L}' within [ ]; escape it"),
+    ],
+)
+def test_classes_that_dialects_read_differently_are_refused(pattern: str, has: str) -> None:
+    with pytest.raises(BadForm, match=re.escape(f"the pattern {pattern!r} has {has}, or write it differently")):
         mended_pattern(pattern)
 
 

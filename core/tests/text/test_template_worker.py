@@ -36,11 +36,16 @@ def test_the_text_is_the_one_made_in_this_process(worker: TemplateWorker, templa
 
 
 @pytest.mark.parametrize(
-    "template",
-    ["{{ raise_exception('roles must alternate') }}", "{{ 1 / 0 }}", "{% if %}", "{{ ''.__class__.__mro__ }}"],
+    ("template", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "refuses the messages: roles must alternate"),
+        ("{{ 1 / 0 }}", "failed on the messages: ZeroDivisionError"),
+        ("{% if %}", "is not valid .*give another with --chat-template"),
+        ("{{ ''.__class__.__mro__ }}", "failed on the messages: SecurityError"),
+    ],
 )
-def test_refusals_are_those_made_in_this_process(worker: TemplateWorker, template: str) -> None:
-    with pytest.raises(RequestError) as here:
+def test_refusals_are_those_made_in_this_process(worker: TemplateWorker, template: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as here:
         render(template, [USER])
     with pytest.raises(RequestError) as there:
         render(template, [USER], worker.run)

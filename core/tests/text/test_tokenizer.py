@@ -74,7 +74,9 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\nclass Evil: ...\n")
     (tmp_path / "config.json").write_text('{"auto_map": {"AutoConfig": "evil.Evil"}}')
     (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}')
-    with pytest.raises(CheckpointError):
+    with pytest.raises(
+        CheckpointError, match=r"Python code of the checkpoint's, which is not run; convert it to a tokenizer\.json"
+    ):
         load_tokenizer(tmp_path)
     assert not marker.exists()
 

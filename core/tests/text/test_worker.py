@@ -68,7 +68,7 @@ def test_several_processes_work_at_the_same_time() -> None:
         assert worker.call(b"echo beside") == b"beside"
         assert not busy.done()
         worker.close()  # ends what runs
-        with pytest.raises(WorkerFailed):
+        with pytest.raises(WorkerFailed, match="its process died"):
             busy.result()
 
 

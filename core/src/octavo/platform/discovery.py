@@ -166,7 +166,9 @@ def default(everything: Sequence[Found]) -> Found:
             raise PlatformAmbiguous(f"{len(candidates)} {kind} platforms are available: choose with {choices}")
         if candidates:
             return candidates[0]
-    tried = "; ".join(f"{f.name}: {f.probe.reason}" for f in everything) or "no platform plugin is installed"
+    unnamed = "it is used only where it is named (--platform {})"  # available, but of a kind that is never a default
+    tried = "; ".join(f"{f.name}: {f.probe.reason or unnamed.format(f.name)}" for f in everything)
+    tried = tried or "no platform plugin is installed"
     extras = " or ".join(f"pip install 'octavo[{extra}]'" for extra in platform_extras())
     raise PlatformNotFound(f"no platform can run here ({tried}); install one: {extras or 'a plugin of its vendor'}")
 

@@ -155,16 +155,19 @@ def other(served: Any) -> Iterator[openai.OpenAI]:
 def test_nobody_sees_what_is_anothers(client: openai.OpenAI, other: openai.OpenAI) -> None:
     batch = _ended(client, _begin(client, _lines(1)).id)
     file, output = batch.input_file_id, batch.output_file_id or ""
-    calls: list[Callable[[], Any]] = [
-        lambda: other.files.retrieve(file),
-        lambda: other.files.content(output),
-        lambda: other.files.delete(file),
-        lambda: other.batches.retrieve(batch.id),
-        lambda: other.batches.cancel(batch.id),
-        lambda: other.batches.create(input_file_id=file, endpoint="/v1/completions", completion_window="24h"),
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: other.files.retrieve(file), f"no file with the id '{file}'"),
+        (lambda: other.files.content(output), f"no file with the id '{output}'"),
+        (lambda: other.files.delete(file), f"no file with the id '{file}'"),
+        (lambda: other.batches.retrieve(batch.id), f"no batch with the id '{batch.id}'"),
+        (lambda: other.batches.cancel(batch.id), f"no batch with the id '{batch.id}'"),
+        (
+            lambda: other.batches.create(input_file_id=file, endpoint="/v1/completions", completion_window="24h"),
+            f"no file with the id '{file}'",
+        ),
     ]
-    for call in calls:
-        with pytest.raises(openai.NotFoundError) as caught:
+    for call, message in calls:
+        with pytest.raises(openai.NotFoundError, match=message) as caught:
             call()
         assert caught.value.code == "not_found"
     assert list(other.files.list()) == [] and list(other.batches.list()) == []
@@ -185,7 +188,7 @@ def test_files_are_listed_in_pages_kept_and_deleted(client: openai.OpenAI, serve
     assert client.files.content(ids[0]).content == _lines(1)
     assert client.files.delete(ids[0]).deleted
     for call in (client.files.retrieve, client.files.content, client.files.delete):
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(openai.NotFoundError, match=f"There is no file with the id '{ids[0]}'"):
             call(ids[0])
     with pytest.raises(openai.BadRequestError, match="'after' is"):
         client.files.list(after=ids[0])
@@ -290,7 +293,9 @@ def test_a_web_page_of_another_origin_cannot_upload(served: Any) -> None:
 
 def test_files_have_a_limit_of_their_own(client: openai.OpenAI, served: Any) -> None:
     _upload(client, b"x" * 150_000)  # more than a body of JSON may have
-    with pytest.raises(openai.APIStatusError) as caught:
+    with pytest.raises(
+        openai.APIStatusError, match=r"larger than 365536 bytes, the limit of this server \(body_bytes\)"
+    ) as caught:
         _upload(client, b"x" * 1_000_000)
     assert caught.value.status_code == 413
     assert served.complete(prompt="x" * 150_000).status == 413

@@ -116,7 +116,7 @@ def test_an_empty_list_of_calls_is_no_call() -> None:
     assert normalise_messages([{"role": "assistant", "content": "x", "tool_calls": []}]) == [
         {"role": "assistant", "content": "x"}
     ]
-    with pytest.raises(RequestError):
+    with pytest.raises(RequestError, match=r"'messages\[0\]\.tool_calls' must be an array of calls"):
         normalise_messages([{"role": "assistant", "tool_calls": {"id": "x"}}])
 
 

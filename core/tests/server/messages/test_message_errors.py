@@ -144,11 +144,13 @@ def test_failures_have_the_types_of_the_api(served, engine: FakeEngine, error, s
 
 
 def test_the_client_raises_the_exceptions_of_each_status(claude: anthropic.Anthropic, served) -> None:
-    with pytest.raises(anthropic.NotFoundError) as missing:
+    with pytest.raises(
+        anthropic.NotFoundError, match=r"The model 'claude-none' is not served here; served: fake, org/fake-model\."
+    ) as missing:
         claude.messages.create(model="claude-none", max_tokens=9, messages=HI)
     assert missing.value.body["error"]["type"] == "not_found_error"
     assert missing.value.request_id == missing.value.body["request_id"]
-    with pytest.raises(anthropic.BadRequestError):
+    with pytest.raises(anthropic.BadRequestError, match="messages: must hold at least one message"):
         claude.messages.count_tokens(model="fake", messages=[])
     reply = served.request("POST", "/v1/messages", b"{" + b" " * 200_000)
     assert (reply.status, told(reply)["type"]) == (413, "request_too_large")

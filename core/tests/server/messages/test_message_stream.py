@@ -213,7 +213,10 @@ def test_line_separators_do_not_cut_an_event(served, engine: FakeEngine) -> None
 
 def test_a_failure_before_the_first_token_is_a_status(claude: anthropic.Anthropic, engine: FakeEngine) -> None:
     engine.fail_at = 0
-    with pytest.raises(anthropic.InternalServerError) as caught, claude.messages.stream(**ASK) as stream:
+    with (
+        pytest.raises(anthropic.InternalServerError, match="its log has the reason under the request id") as caught,
+        claude.messages.stream(**ASK) as stream,
+    ):
         stream.get_final_message()
     assert caught.value.body["error"]["type"] == "api_error"
 
@@ -227,7 +230,10 @@ def test_a_failure_in_the_midst_is_an_error_event(served, claude: anthropic.Anth
     assert name == "event: error"
     assert (error["type"], error["error"]["type"], error["request_id"]) == ("error", "api_error", "mine")
     assert "secret" not in error["error"]["message"]
-    with pytest.raises(anthropic.APIStatusError), claude.messages.stream(**ASK) as stream:
+    with (
+        pytest.raises(anthropic.APIStatusError, match="its log has the reason under the request id"),
+        claude.messages.stream(**ASK) as stream,
+    ):
         stream.get_final_message()
 
 

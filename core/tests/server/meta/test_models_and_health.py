@@ -22,7 +22,9 @@ def test_a_card_is_found_by_its_name_slashes_and_all(client: openai.OpenAI, serv
 
 
 def test_an_unknown_name_is_a_404(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
+    with pytest.raises(
+        openai.NotFoundError, match=r"The model 'none' is not served here; served: fake, org/fake-model\."
+    ) as caught:
         client.models.retrieve("none")
     assert caught.value.code == "model_not_found"
 

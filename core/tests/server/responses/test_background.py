@@ -123,7 +123,7 @@ def test_deleting_a_running_response_ends_it(client: openai.OpenAI, engine: Fake
     engine.wait_until(lambda: engine.running)
     client.responses.delete(made.id)
     engine.wait_until(lambda: engine.ended)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
         client.responses.retrieve(made.id)
 
 

@@ -19,11 +19,11 @@ def test_a_conversation_is_made_changed_and_deleted(client: openai.OpenAI) -> No
     assert changed.metadata == {"c": "d"} == client.conversations.retrieve(made.id).metadata
     gone = client.conversations.delete(made.id)
     assert (gone.id, gone.deleted, gone.object) == (made.id, True, "conversation.deleted")
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{made.id}' not found"):
         client.conversations.retrieve(made.id)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{made.id}' not found"):
         client.conversations.update(made.id, metadata={})
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{made.id}' not found"):
         client.conversations.items.create(made.id, items=[{"role": "user", "content": "x"}])
 
 
@@ -39,9 +39,9 @@ def test_items_are_added_listed_and_deleted(client: openai.OpenAI) -> None:
     assert client.conversations.items.retrieve(b.id, conversation_id=made.id) == b
     assert client.conversations.items.delete(b.id, conversation_id=made.id).id == made.id
     assert _texts(client.conversations.items.list(made.id)) == ["c", "a"]
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Item with id '{b.id}' not found in conversation '{made.id}'"):
         client.conversations.items.retrieve(b.id, conversation_id=made.id)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Item with id '{b.id}' not found in conversation '{made.id}'"):
         client.conversations.items.delete(b.id, conversation_id=made.id)
 
 

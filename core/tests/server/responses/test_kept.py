@@ -23,7 +23,7 @@ def test_a_response_that_is_not_to_be_stored_is_not(client: openai.OpenAI) -> No
     made = client.responses.create(model="fake", input="Hi", store=False)
     with pytest.raises(openai.NotFoundError, match=made.id):
         client.responses.retrieve(made.id)
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError, match=f"Previous response with id '{made.id}' not found") as caught:
         client.responses.create(model="fake", input="More", previous_response_id=made.id)
     assert caught.value.code == "previous_response_not_found"
 
@@ -32,9 +32,9 @@ def test_a_deleted_response_is_gone(client: openai.OpenAI) -> None:
     made = client.responses.create(model="fake", input="Hi")
     client.responses.delete(made.id)
     for use in (client.responses.retrieve, client.responses.delete, client.responses.cancel):
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
             use(made.id)
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match=f"Response with id '{made.id}' not found"):
         client.responses.input_items.list(made.id)
 
 
@@ -154,7 +154,10 @@ def test_truncation_leaves_out_the_oldest_turns(client: openai.OpenAI, engine: F
         assert got.usage.input_tokens <= room - 1
         assert len(client.responses.input_items.list(got.id).data) == 5
     engine.max_model_len = 20
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(
+        openai.BadRequestError,
+        match="The input has 31 tokens, and the context of 20 leaves room for 19; shorten the last message",
+    ) as caught:
         client.responses.create(model="fake", input=turns, truncation="auto", instructions="I")
     assert caught.value.code == "context_length_exceeded"
 

@@ -153,8 +153,11 @@ async def test_what_is_too_old_goes() -> None:
     await conversations.add("me", used.id, [_user("c")])
     clock.now += 11 * DAY
     await store.insert("me", _response(), [])
-    for gone in (store.get("me", old.id), conversations.get("me", abandoned.id)):
-        with pytest.raises(ObjectNotFound):
+    for gone, name in (
+        (store.get("me", old.id), f"Response with id '{old.id}'"),
+        (conversations.get("me", abandoned.id), f"Conversation with id '{abandoned.id}'"),
+    ):
+        with pytest.raises(ObjectNotFound, match=f"{name} not found"):
             await gone
     assert (await store.get("me", young.id)).id == young.id
     assert len(await conversations.items("me", used.id)) == 2

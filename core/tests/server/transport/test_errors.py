@@ -96,12 +96,14 @@ def test_an_unknown_model_is_a_404_for_the_official_client(client: openai.OpenAI
         client.chat.completions.create(model="gpt-4o", messages=USER)
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
     assert "fake, org/fake-model" in caught.value.message
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(
+        openai.NotFoundError, match=r"The model 'gpt-4o' is not served here; served: fake, org/fake-model\."
+    ):
         client.completions.create(model="gpt-4o", prompt="a")
 
 
 def test_a_bad_request_is_one_for_the_official_client(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError, match=r"top_p must be in \(0, 1\], not 7\.0") as caught:
         client.chat.completions.create(model="fake", messages=USER, top_p=7)
     assert (caught.value.param, caught.value.type) == ("top_p", "invalid_request_error")
     assert caught.value.request_id
