@@ -61,11 +61,15 @@ def test_threads_share_a_worker(worker: Worker) -> None:
         assert list(pool.map(lambda p: worker.call(b"echo " + p), payloads)) == payloads
 
 
-def test_several_processes_work_at_the_same_time() -> None:
-    worker = Worker(TARGET, seconds=30.0, memory_bytes=64 * MIB, processes=2)
+def test_several_processes_work_at_the_same_time(tmp_path: Path) -> None:
+    worker = Worker(TARGET, seconds=60.0, memory_bytes=64 * MIB, processes=2)
+    begun = tmp_path / "begun"
     with ThreadPoolExecutor(1) as pool:
-        busy = pool.submit(worker.call, b"sleep 25")
+        busy = pool.submit(worker.call, b"touch " + os.fsencode(begun))
         assert worker.call(b"echo beside") == b"beside"
+        while not begun.exists():  # the second process may start slower than the first one answers
+            assert not busy.done()
+            time.sleep(0.05)
         assert not busy.done()
         worker.close()  # ends what runs
         with pytest.raises(WorkerFailed, match="its process died"):

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from pathlib import Path
 
 calls = 0
 
@@ -25,6 +26,10 @@ def play(payload: bytes) -> bytes:
             return str(calls).encode()
         case b"sleep":
             time.sleep(float(rest))
+            return b"slept"
+        case b"touch":  # says that it began, and goes on
+            Path(os.fsdecode(rest)).touch()
+            time.sleep(60)
             return b"slept"
         case b"spin":  # inside one call of C code, where no Python signal handler runs
             re.match(r"(a|a)*b", "a" * 40)
