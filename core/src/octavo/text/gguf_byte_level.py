@@ -12,13 +12,11 @@ import logging
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from octavo.errors import CheckpointError
-from octavo.text.alphabet import CHARACTER_TO_BYTE, spell
+from octavo.text.alphabet import CHARACTER_TO_BYTE
 from octavo.text.gguf_pretokenizers import PRE_TOKENIZERS, PreTokenizer
-from octavo.text.gguf_vocabulary import TokenKind, Vocabulary, merges_of
+from octavo.text.gguf_vocabulary import Vocabulary, merges_of
 
 logger = logging.getLogger("octavo.text")
-
-_ALPHABET = frozenset(CHARACTER_TO_BYTE)
 
 
 def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
@@ -44,13 +42,17 @@ def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
 
 
 def byte_level_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """The `tokenizers` object for a byte-level vocabulary, its special tokens not yet added."""
+    """The `tokenizers` object for a byte-level vocabulary, its special tokens not yet added.
+
+    A token that is not spelled in the alphabet (some writers store added words in plain text, "é" instead of "Ã©") is
+    never made of text, as in llama.cpp.
+    """
     pre = pre_tokenizer_of(vocabulary)
     if not vocabulary.merges:
         raise CheckpointError(
             f"{vocabulary.path}: a byte-level vocabulary needs tokenizer.ggml.merges, which is missing"
         )
-    vocab = {token: token_id for token_id, token in enumerate(_spelled(vocabulary))}
+    vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
     tokenizer = Tokenizer(
         models.BPE(
             vocab=vocab,
@@ -71,16 +73,3 @@ def byte_level_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, spelling])
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
-
-
-def _spelled(vocabulary: Vocabulary) -> list[str]:
-    """The tokens as the model has to look them up: those matched whole in text as written, others in the alphabet.
-
-    Some writers store added words in plain text ("é" instead of "Ã©"); no merge could ever produce those.
-    """
-    whole = set(vocabulary.special.values())
-    whole.update(i for i, kind in enumerate(vocabulary.kinds) if kind in (TokenKind.CONTROL, TokenKind.USER_DEFINED))
-    return [
-        token if token_id in whole or _ALPHABET.issuperset(token) else spell(token.encode())
-        for token_id, token in enumerate(vocabulary.tokens)
-    ]
