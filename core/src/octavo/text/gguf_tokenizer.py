@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokenizers import AddedToken, Tokenizer, processors
 
 from octavo.errors import CheckpointError
-from octavo.text.gguf_byte_level import byte_level_tokenizer, pre_tokenizer_of
+from octavo.text.gguf_byte_level import bpe_tokenizer, pre_tokenizer_of
 from octavo.text.gguf_sentencepiece import sentencepiece_tokenizer
 from octavo.text.gguf_vocabulary import TokenKind, Vocabulary, read_vocabulary
 from octavo.text.pieces import BYTE_TOKEN, Pieces
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _BUILDERS: dict[str, Callable[[Vocabulary], Tokenizer]] = {
-    "gpt2": byte_level_tokenizer,
+    "gpt2": bpe_tokenizer,
+    "gemma4": bpe_tokenizer,
     "llama": sentencepiece_tokenizer,
 }
 
@@ -156,8 +157,11 @@ def _literals(backend: Tokenizer, vocabulary: Vocabulary) -> dict[int, bytes]:
 def _post_processor(vocabulary: Vocabulary) -> processors.TemplateProcessing:
     """What `add_special_tokens=True` adds: BOS before, EOS behind, as the file asks."""
     add_bos = vocabulary.add_bos
-    if add_bos is None:
-        add_bos = vocabulary.model == "llama" or pre_tokenizer_of(vocabulary).add_bos
+    if vocabulary.model == "llama":
+        add_bos = add_bos is not False
+    else:
+        pre = pre_tokenizer_of(vocabulary)
+        add_bos = pre.always_bos or (pre.add_bos if add_bos is None else add_bos)
     before = ["bos"] if add_bos and "bos" in vocabulary.special else []
     behind = ["eos"] if vocabulary.add_eos and "eos" in vocabulary.special else []
     names = {role: vocabulary.tokens[vocabulary.special[role]] for role in [*before, *behind]}

@@ -10,6 +10,9 @@ from typing import Any
 
 from octavo.errors import CheckpointError
 
+SPACE = "\u2581"
+"""How SentencePiece spells a space, and BPE over characters after it."""
+
 
 class TokenKind(IntEnum):
     """`tokenizer.ggml.token_type`, one for each token. Source: the GGUF specification."""
@@ -64,6 +67,7 @@ def read_vocabulary(path: Path, metadata: Mapping[str, Any]) -> Vocabulary:
     tokens = found.strings("tokens")
     if not tokens:
         raise CheckpointError(f"{path} holds no tokenizer: tokenizer.ggml.tokens is missing or empty")
+    model = found.get("model", str, "")
     special: dict[str, int] = {}
     for role in _ROLES:
         for key in (role, _OLDER_KEYS.get(role, role)):
@@ -79,8 +83,8 @@ def read_vocabulary(path: Path, metadata: Mapping[str, Any]) -> Vocabulary:
     return Vocabulary(
         path=path,
         name=str(metadata.get("general.name", "")),
-        model=found.get("model", str, ""),
-        pre=found.get("pre", str, None),
+        model=model,
+        pre="gemma4" if model == "gemma4" else found.get("pre", str, None),  # that one has a single way to cut text
         tokens=tokens,
         scores=found.per_token("scores", len(tokens)),
         kinds=found.per_token("token_type", len(tokens)),
