@@ -84,6 +84,40 @@ def test_a_space_is_put_before_every_stretch_of_text_also_before_a_space(load: A
     assert tokenizer.decode(tokenizer.encode(" hello")) == " hello"
 
 
+def spaced(**changes: Any) -> dict[str, Any]:
+    """A vocabulary of characters with merges, as Gemma 4's."""
+    merges = ["h e", "l l", "\u2581 he", "\u2581he ll", "\u2581hell o", "\u2581 \u2581"]
+    return sentencepiece(**{"ggml.model": "gemma4", "ggml.scores": None, "ggml.merges": merges, **changes})
+
+
+@pytest.mark.parametrize("kind", [{}, {"ggml.model": "gpt2", "ggml.pre": "sarvam-moe"}])
+def test_bpe_over_characters_spells_spaces_and_bytes_as_sentencepiece_does(load: Any, kind: dict[str, str]) -> None:
+    tokenizer = load(spaced(**kind))
+    assert spelled(tokenizer, "hello") == ["he", "ll", "o"], "nothing is put before a text"
+    assert spelled(tokenizer, " hello  hello") == ["\u2581hello", "\u2581\u2581", "he", "ll", "o"]
+    assert spelled(tokenizer, "h\u00df\n") == ["h", "<0xC3>", "<0x9F>", "<0x0A>"]
+    for text in (" hello", "  hello\n\n \u00df", "a<think> b"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_gemma_4_s_texts_begin_with_bos_whatever_the_file_says(load: Any) -> None:
+    def around(**changes: Any) -> list[int]:
+        ids: list[int] = load(spaced(**changes)).encode("")
+        return ids
+
+    sarvam = {"ggml.model": "gpt2", "ggml.pre": "sarvam-moe"}
+    assert around() == around(**{"ggml.add_bos_token": False}) == [1]
+    assert around(**sarvam) == []
+    assert around(**sarvam, **{"ggml.add_bos_token": True}) == [1]
+
+
+def test_bpe_over_characters_without_a_byte_s_token_is_refused(load: Any) -> None:
+    section = spaced()
+    section["ggml.tokens"][3 + 0x41] = "<other>"
+    with pytest.raises(CheckpointError, match="lacks the byte token <0x41>"):
+        load(section)
+
+
 def test_unknown_is_matched_whole_as_control_tokens_are(load: Any) -> None:
     tokenizer = load(sentencepiece())
     assert spelled(tokenizer, "<unk>hello") == ["<unk>", "▁hello"]
@@ -124,6 +158,7 @@ def test_an_unknown_kind_of_tokenizer_is_named_with_the_known_ones(load: Any) ->
     [
         ({}, "holds no tokenizer"),
         (byte_level(**{"ggml.merges": None}), "needs tokenizer.ggml.merges"),
+        (sentencepiece(**{"ggml.model": "gemma4"}), "needs tokenizer.ggml.merges"),
         (byte_level(**{"ggml.merges": ["h e", "he x"]}), "'he x', which does not join two tokens"),
         (byte_level(**{"ggml.merges": ["he"]}), "'he', which does not join two tokens"),
         (byte_level(**{"ggml.token_type": [1, 1]}), "token_type has 2 entries for"),

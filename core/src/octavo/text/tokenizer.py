@@ -304,7 +304,13 @@ def _from_folder(path: Path) -> PreTrainedTokenizerFast:
                 f"the tokenizer in {path} is Python code of the checkpoint's, which is not run; convert it to a "
                 "tokenizer.json, where the model's code can be trusted, with transformers' save_pretrained"
             ) from error
-        raise CheckpointError(f"the tokenizer in {path} cannot be loaded: {error}") from error
+        reason = " ".join(str(error).split())
+        if not (path / "tokenizer.json").is_file():
+            reason = (
+                "the folder has no tokenizer.json; write one with transformers' save_pretrained, or add the "
+                f"checkpoint's own (transformers cannot make one of what is there: {reason})"
+            )
+        raise CheckpointError(f"the tokenizer in {path} cannot be loaded: {reason}") from error
     if not hf.is_fast:
         raise CheckpointError(
             f"{path} has a tokenizer without a fast version ({type(hf).__name__}); convert it to a tokenizer.json"
