@@ -113,6 +113,9 @@ SAMPLES: dict[str, Sample | FolderSample] = {
             "ggml-vocab-falcon.gguf": "9f0bf8b0733680398b72e652e90f260f43782f326e75545fc0e49611a5ba35ad",
             "ggml-vocab-falcon.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
             "ggml-vocab-falcon.gguf.out": "f8c80a0483582ef195c2129b69bb2e4e421b0f31ed7b35d84b63511d7ebae7cd",
+            "ggml-vocab-gemma-4.gguf": "58b1ba0b57f3b4d7c468ba4ffd91ad85190346a3d7ad7e71d1cabaae8a14bb65",
+            "ggml-vocab-gemma-4.gguf.inp": "0528aa007b06965f980181d252b5dff7bb170a77af6157bd48bba56885374448",
+            "ggml-vocab-gemma-4.gguf.out": "ba8c596bcd05e97e62566fa994b42eeaeffd6a4e4b4a4abe7b5b689aa6b43bf3",
             "ggml-vocab-gpt-2.gguf": "cedc56ca6e2e89f63e781696d1fd76b4b1d49e6720dee86463e915f6e90016ac",
             "ggml-vocab-gpt-2.gguf.inp": "be0a11f7071f0c67d3053a2d377d8f35f0dbcb77ff11a60300fb57d36b477cf0",
             "ggml-vocab-gpt-2.gguf.out": "48e8c4cb3ad5c37915b225f872222567c1c4dd4d66951aa53460c8d152ff6d60",
@@ -202,7 +205,7 @@ def _fetch_folder(sample: FolderSample, folder: Path) -> Path:
     if target.exists():
         if not _wrong_file(sample, target):
             return target
-        say(f"{target} is damaged ({_wrong_file(sample, target)} is not the expected one): fetching it again")
+        say(f"{target} is not the expected one (see {_wrong_file(sample, target)}): fetching it again")
         shutil.rmtree(target)
     folder.mkdir(parents=True, exist_ok=True)
     say(f"Fetching {sample.file} ({sample.megabytes} MB, once) into {folder}")

@@ -20,8 +20,8 @@ from octavo.text.pieces import Spelling
 
 
 def from_section(section: dict[str, Any]) -> Tokenizer:
-    hf, ends = gguf_tokenizer(Path("model.gguf"), {f"tokenizer.{key}": value for key, value in section.items()})
-    return Tokenizer(hf, ends)
+    found = gguf_tokenizer(Path("model.gguf"), {f"tokenizer.{key}": value for key, value in section.items()})
+    return Tokenizer(found.hf, found.ends, literals=found.literals)
 
 
 def with_decoder(decoder: Any, tokens: list[str]) -> Tokenizer:

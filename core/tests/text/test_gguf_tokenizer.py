@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from text.corpus import CORPUS
-from text.gguf_files import NORMAL, byte_level, sentencepiece, write_gguf
+from text.gguf_files import BYTE, CONTROL, NORMAL, USER_DEFINED, byte_level, sentencepiece, write_gguf
 
 from octavo.errors import CheckpointError
 from octavo.text import Tokenizer, load_tokenizer
@@ -69,7 +69,7 @@ def test_a_file_without_a_name_is_split_as_by_default_with_a_warning(
     load: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokenizer = load(byte_level(**{"ggml.pre": None}))
-    assert "has no tokenizer.ggml.pre" in caplog.text
+    assert caplog.text.count("has no tokenizer.ggml.pre") == 1
     named = load(byte_level("default"))
     for text in CORPUS:
         assert tokenizer.encode(text) == named.encode(text)
@@ -82,6 +82,40 @@ def test_a_space_is_put_before_every_stretch_of_text_also_before_a_space(load: A
     assert spelled(tokenizer, " hello") == ["▁▁", "he", "ll", "o"]
     assert spelled(tokenizer, "<s>hello<think>hello") == ["<s>", "▁hello", "<think>", "▁hello"]
     assert tokenizer.decode(tokenizer.encode(" hello")) == " hello"
+
+
+def spaced(**changes: Any) -> dict[str, Any]:
+    """A vocabulary of characters with merges, as Gemma 4's."""
+    merges = ["\u2581 \u2581", "h e", "l l", "\u2581 he", "\u2581he ll", "\u2581hell o"]
+    return sentencepiece(**{"ggml.model": "gemma4", "ggml.scores": None, "ggml.merges": merges, **changes})
+
+
+@pytest.mark.parametrize("kind", [{}, {"ggml.model": "gpt2", "ggml.pre": "sarvam-moe"}])
+def test_bpe_over_characters_spells_spaces_and_bytes_as_sentencepiece_does(load: Any, kind: dict[str, str]) -> None:
+    tokenizer = load(spaced(**kind))
+    assert spelled(tokenizer, "hello") == ["he", "ll", "o"], "nothing is put before a text"
+    assert spelled(tokenizer, " hello  hello") == ["\u2581hello", "\u2581\u2581", "he", "ll", "o"]
+    assert spelled(tokenizer, "h\u00df\n") == ["h", "<0xC3>", "<0x9F>", "<0x0A>"]
+    for text in (" hello", "  hello\n\n \u00df", "a<think> b"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_gemma_4_s_texts_begin_with_bos_whatever_the_file_says(load: Any) -> None:
+    def around(**changes: Any) -> list[int]:
+        ids: list[int] = load(spaced(**changes)).encode("")
+        return ids
+
+    sarvam = {"ggml.model": "gpt2", "ggml.pre": "sarvam-moe"}
+    assert around() == around(**{"ggml.add_bos_token": False}) == [1]
+    assert around(**sarvam) == []
+    assert around(**sarvam, **{"ggml.add_bos_token": True}) == [1]
+
+
+def test_bpe_over_characters_without_a_byte_s_token_is_refused(load: Any) -> None:
+    section = spaced()
+    section["ggml.tokens"][3 + 0x41] = "<other>"
+    with pytest.raises(CheckpointError, match="lacks the byte token <0x41>"):
+        load(section)
 
 
 def test_unknown_is_matched_whole_as_control_tokens_are(load: Any) -> None:
@@ -115,7 +149,7 @@ def test_an_unknown_way_to_split_text_is_named_with_the_known_ones(load: Any) ->
 
 
 def test_an_unknown_kind_of_tokenizer_is_named_with_the_known_ones(load: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"tokenizer\.ggml\.model is 'bert'; supported: gpt2, llama"):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.ggml\.model is 'bert'; supported: gemma4, gpt2, llama"):
         load(byte_level(**{"ggml.model": "bert"}))
 
 
@@ -124,6 +158,7 @@ def test_an_unknown_kind_of_tokenizer_is_named_with_the_known_ones(load: Any) ->
     [
         ({}, "holds no tokenizer"),
         (byte_level(**{"ggml.merges": None}), "needs tokenizer.ggml.merges"),
+        (sentencepiece(**{"ggml.model": "gemma4"}), "needs tokenizer.ggml.merges"),
         (byte_level(**{"ggml.merges": ["h e", "he x"]}), "'he x', which does not join two tokens"),
         (byte_level(**{"ggml.merges": ["he"]}), "'he', which does not join two tokens"),
         (byte_level(**{"ggml.token_type": [1, 1]}), "token_type has 2 entries for"),
@@ -196,13 +231,69 @@ def test_control_tokens_may_use_any_characters(load: Any) -> None:
     assert tokenizer.vocab_size == len(section["ggml.tokens"])
 
 
-def test_a_normal_token_in_plain_text_is_respelled_in_the_alphabet(load: Any) -> None:
+def test_a_normal_token_in_plain_text_is_never_made_of_text_and_keeps_its_own(load: Any) -> None:
+    """Also where the alphabet's spelling of it is a token besides, as for 43 words of Command R."""
     section = byte_level("llama-bpe")
-    section["ggml.tokens"].append("日本")
-    section["ggml.token_type"].append(NORMAL)
+    section["ggml.tokens"] += ["\u65e5\u672c", "\u20ac"]
+    section["ggml.token_type"] += [NORMAL, NORMAL]
     tokenizer = load(section)
-    assert tokenizer.encode("日本", add_special_tokens=False) == [tokenizer.vocab_size - 1]
-    assert tokenizer.token_text(tokenizer.vocab_size - 1) == "日本"
+    japan, euro = len(section["ggml.tokens"]) - 2, len(section["ggml.tokens"]) - 1
+    assert len(tokenizer.encode("\u65e5\u672c", add_special_tokens=False)) == 6, "as in llama.cpp: one a byte"
+    assert tokenizer.token_text(japan) == tokenizer.decode([japan]) == "\u65e5\u672c"
+    assert tokenizer.decode([euro, japan]) == "\u20ac\u65e5\u672c"
+    section["ggml.tokens"].append("\u00e2\u0124\u00ac")  # the three bytes of the euro sign
+    section["ggml.token_type"].append(NORMAL)
+    both = load(section)
+    assert both.token_text(euro) == both.token_text(euro + 1) == "\u20ac"
+    assert not {euro, euro + 1} & {*both.absent_ids(both.vocab_size)}
+
+
+def test_a_token_that_is_matched_whole_decodes_as_it_is_written(load: Any) -> None:
+    """Though its characters spell bytes in the alphabet, as those of DeepSeek Coder's "\u00f5"."""
+    section = byte_level("gpt-2")
+    user = section["ggml.tokens"].index("\u00f5")
+    section["ggml.token_type"][user] = USER_DEFINED
+    control = len(section["ggml.tokens"])
+    section["ggml.tokens"].append("<d\u00e9but>")
+    section["ggml.token_type"].append(CONTROL)
+    tokenizer = load(section)
+    half = tokenizer.encode("\u00e8")[:1]  # the first byte of two
+    assert tokenizer.encode("a\u00f5<d\u00e9but>")[-2:] == [user, control]
+    assert (
+        tokenizer.token_bytes(user) == "\u00f5".encode() and tokenizer.token_bytes(control) == "<d\u00e9but>".encode()
+    )
+    for ids, text in (
+        ([user], "\u00f5"),
+        ([control, user], "<d\u00e9but>\u00f5"),
+        ([*half, user, *half], "\ufffd\u00f5\ufffd"),
+    ):
+        assert tokenizer.decode(ids, skip_special_tokens=False) == text
+        for cut in range(len(ids) + 1):
+            before = tokenizer.decode_open(ids[:cut], skip_special_tokens=False)
+            stream = tokenizer.detokenizer(ids[:cut], skip_special_tokens=False)
+            assert before + stream.push(ids[cut:]) + stream.finish() == text
+    assert tokenizer.decode([control, user]) == "\u00f5"
+
+
+def test_a_special_token_of_sentencepiece_keeps_the_character_that_spells_a_space(load: Any) -> None:
+    section = sentencepiece()
+    first = len(section["ggml.tokens"])
+    section["ggml.tokens"] += ["<a\u2581b>", "<0x41>\u2581"]
+    section["ggml.token_type"] += [CONTROL, USER_DEFINED]
+    section["ggml.scores"] += [0.0, 0.0]
+    tokenizer = load(section)
+    assert tokenizer.encode("<a\u2581b>", add_special_tokens=False) == [first]
+    assert tokenizer.token_text(first) == tokenizer.decode([first], skip_special_tokens=False) == "<a\u2581b>"
+    ids = tokenizer.encode("hello<0x41>\u2581hello", add_special_tokens=False)
+    assert tokenizer.decode(ids) == "hello<0x41>\u2581 hello", "as in llama.cpp: a space behind each such token"
+
+
+def test_a_byte_token_of_a_byte_level_vocabulary_is_its_byte(load: Any) -> None:
+    section = byte_level("gpt-2")
+    section["ggml.tokens"] += ["<0xC3>", "<0xA9>"]
+    section["ggml.token_type"] += [BYTE, BYTE]
+    tokenizer = load(section)
+    assert tokenizer.decode([tokenizer.vocab_size - 2, tokenizer.vocab_size - 1]) == "\u00e9"
 
 
 def ends(load: Any, *tokens: str, **section: Any) -> set[str]:
@@ -229,11 +320,36 @@ def test_a_token_that_ends_a_generation_is_special_whatever_kind_the_file_gives_
     assert tokenizer.encode("h<|end|>")[-1] == 2 and 2 in tokenizer.special_ids
 
 
+@pytest.mark.parametrize(
+    "text", ["<|fim_prefix|>", "<fim_suffix>", "<\uff5cfim\u2581end\uff5c>", "\u2581<PRE>", "<|fim_pad|>"]
+)
+def test_tokens_of_fill_in_the_middle_are_special_unless_the_file_names_others(load: Any, text: str) -> None:
+    """DeepSeek Coder's file calls its own user-defined, so that they would be shown."""
+    section = byte_level("gpt-2")
+    section["ggml.tokens"][3], section["ggml.token_type"][3] = text, NORMAL
+    tokenizer = load(section)
+    assert tokenizer.encode(f"a{text}b")[1] == 3 and 3 in tokenizer.special_ids
+    assert tokenizer.decode(tokenizer.encode(f"a{text}b")) == "ab"
+    roles = ("prefix", "suffix", "fim_mid", "fim_pad")  # the first two are the keys of older files
+    named = load({**section, **{f"ggml.{role}_token_id": 9 for role in roles}})
+    assert 3 not in named.special_ids and len(named.encode(text)) > 1
+
+
 def test_an_end_of_a_message_is_no_end_of_a_turn_in_harmony(load: Any) -> None:
     assert ends(load, "<|end|>", "<|return|>", "[x]", "[y]") == {"<|end|>", "<|return|>"}
     assert ends(load, "<|end|>", "<|return|>", "<|call|>", "[y]") == {"<|return|>", "<|call|>"}
     assert ends(load, "<|end|>", "<|flush|>", "<|calls|>", "[y]") == {"<|flush|>", "<|calls|>"}
     assert ends(load, "</s>", "<|tool_response>", "[x]", "[y]") == {"<|tool_response>"}
+
+
+def test_a_token_that_ends_nothing_after_all_is_text(load: Any) -> None:
+    section = byte_level(**{"ggml.eos_token_id": None, "ggml.bos_token_id": None, "ggml.unknown_token_id": None})
+    section["ggml.tokens"][:3] = ["<|end|>", "<|return|>", "<|call|>"]
+    tokenizer = load(section)
+    assert tokenizer.decode(tokenizer.encode("a<|end|>b<|return|>")) == "a<|end|>b"
+    section["ggml.tokens"][:3] = ["</s>", "<|tool_response>", "[x]"]
+    tokenizer = load(section)
+    assert spelled(tokenizer, "</s>") == ["<", "/", "s", ">"]
 
 
 def test_a_file_may_have_a_template_of_its_own_for_tools(load: Any) -> None:

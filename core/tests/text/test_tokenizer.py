@@ -58,8 +58,10 @@ def test_truncation_and_padding_of_a_training_run_are_ignored(folder: Path) -> N
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"the tokenizer in {tmp_path} cannot be loaded"):
+    with pytest.raises(CheckpointError, match=f"the tokenizer in {tmp_path} cannot be loaded") as caught:
         load_tokenizer(tmp_path)
+    assert "has no tokenizer.json" in str(caught.value) and "save_pretrained" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", '{"version": "1.0", "model": {"type": "Nonsense"}}'])
@@ -76,9 +78,10 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}')
     with pytest.raises(
         CheckpointError, match=r"Python code of the checkpoint's, which is not run; convert it to a tokenizer\.json"
-    ):
+    ) as caught:
         load_tokenizer(tmp_path)
     assert not marker.exists()
+    assert "trust_remote_code" not in str(caught.value), "an option that Octavo refuses is no cure"
 
 
 def test_ids_outside_the_vocabulary_stand_for_nothing(folder: Path) -> None:

@@ -12,28 +12,19 @@ import logging
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from octavo.errors import CheckpointError
-from octavo.text.alphabet import CHARACTER_TO_BYTE, spell
+from octavo.text.alphabet import CHARACTER_TO_BYTE
 from octavo.text.gguf_pretokenizers import PRE_TOKENIZERS, PreTokenizer
-from octavo.text.gguf_vocabulary import TokenKind, Vocabulary, merges_of
+from octavo.text.gguf_spaced_bpe import spaced_tokenizer
+from octavo.text.gguf_vocabulary import Vocabulary, merges_of
 
 logger = logging.getLogger("octavo.text")
 
-_ALPHABET = frozenset(CHARACTER_TO_BYTE)
-
 
 def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
-    """How the file's vocabulary cuts text into words. CheckpointError for a name that is not known, listing those that
-    are. A file without a name is cut as llama.cpp cuts it, with a warning: such files are older than the names, and
-    their text is often cut otherwise than in training.
+    """How the file's vocabulary cuts text into words; one without a name as llama.cpp does by default. CheckpointError
+    for a name that is not known, listing those that are.
     """
-    if vocabulary.pre is None:
-        logger.warning(
-            "%s has no tokenizer.ggml.pre, so its text is split as llama.cpp does by default, which may not be how the "
-            "model was trained; convert the model again for a file that says",
-            vocabulary.path,
-        )
-        return PRE_TOKENIZERS["default"]
-    found = PRE_TOKENIZERS.get(vocabulary.pre)
+    found = PRE_TOKENIZERS.get("default" if vocabulary.pre is None else vocabulary.pre)
     if found is None:
         raise CheckpointError(
             f"{vocabulary.path}: tokenizer.ggml.pre is {vocabulary.pre!r}, an unknown way to split text; "
@@ -43,14 +34,33 @@ def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
     return found
 
 
-def byte_level_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """The `tokenizers` object for a byte-level vocabulary, its special tokens not yet added."""
+def bpe_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    """The `tokenizers` object for a vocabulary with merges, of bytes or of characters as its name says.
+
+    Warns of a file without a name: such files are older than the names, and their text is often cut otherwise than in
+    training.
+    """
+    if vocabulary.pre is None:
+        logger.warning(
+            "%s has no tokenizer.ggml.pre, so its text is split as llama.cpp does by default, which may not be how the "
+            "model was trained; convert the model again for a file that says",
+            vocabulary.path,
+        )
     pre = pre_tokenizer_of(vocabulary)
+    return spaced_tokenizer(vocabulary, pre) if pre.spaced else _byte_level_tokenizer(vocabulary, pre)
+
+
+def _byte_level_tokenizer(vocabulary: Vocabulary, pre: PreTokenizer) -> Tokenizer:
+    """The `tokenizers` object for a byte-level vocabulary, its special tokens not yet added.
+
+    A token that is not spelled in the alphabet (some writers store added words in plain text, "é" instead of "Ã©") is
+    never made of text, as in llama.cpp.
+    """
     if not vocabulary.merges:
         raise CheckpointError(
             f"{vocabulary.path}: a byte-level vocabulary needs tokenizer.ggml.merges, which is missing"
         )
-    vocab = {token: token_id for token_id, token in enumerate(_spelled(vocabulary))}
+    vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
     tokenizer = Tokenizer(
         models.BPE(
             vocab=vocab,
@@ -71,16 +81,3 @@ def byte_level_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, spelling])
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
-
-
-def _spelled(vocabulary: Vocabulary) -> list[str]:
-    """The tokens as the model has to look them up: those matched whole in text as written, others in the alphabet.
-
-    Some writers store added words in plain text ("é" instead of "Ã©"); no merge could ever produce those.
-    """
-    whole = set(vocabulary.special.values())
-    whole.update(i for i, kind in enumerate(vocabulary.kinds) if kind in (TokenKind.CONTROL, TokenKind.USER_DEFINED))
-    return [
-        token if token_id in whole or _ALPHABET.issuperset(token) else spell(token.encode())
-        for token_id, token in enumerate(vocabulary.tokens)
-    ]

@@ -1,4 +1,4 @@
-"""How byte-level vocabularies of GGUF files cut text into words: what the names in `tokenizer.ggml.pre` mean.
+"""How the BPE vocabularies of GGUF files cut text into words: what the names in `tokenizer.ggml.pre` mean.
 
 A GGUF file stores of this only a name. The meaning of the names is llama.cpp's (`src/llama-vocab.cpp`, which writes the
 name into the file and reads it back), also where its expressions are simpler than those of the model's own
@@ -18,12 +18,16 @@ class PreTokenizer:
     """One way to cut text into words.
 
     ``steps``: regular expressions (Oniguruma syntax). ``ignore_merges``: a word that is a token is taken whole,
-    whatever the merges would make of it. ``add_bos``: whether BOS begins a text where the file does not say.
+    whatever the merges would make of it. ``add_bos``: whether BOS begins a text where the file does not say;
+    ``always_bos``: also where the file denies it. ``spaced``: words are characters with "▁" for a space, not bytes
+    (`octavo.text.gguf_spaced_bpe`).
     """
 
     steps: tuple[str, ...]
     ignore_merges: bool = False
     add_bos: bool = False
+    always_bos: bool = False
+    spaced: bool = False
 
 
 # The alternatives that the expressions are made of, tried in order. \p{L} letters, \p{M} marks, \p{N} numbers,
@@ -205,6 +209,8 @@ TABLE: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
     (("ufakzeka",), PreTokenizer((_any(_WORD, r"\p{N}", _SYMBOLS, _LINE_BREAKS, _SPACES),))),
     (("afmoe",), PreTokenizer((_THREES_FROM_RIGHT, _AFMOE_SCRIPTS, _deepseek3_like()))),
     (("laguna",), PreTokenizer((_NEWLINES, _QWEN2))),
+    (("gemma4", "granite-embed-multi-311m"), PreTokenizer((_NEWLINES,), always_bos=True, spaced=True)),
+    (("sarvam-moe",), PreTokenizer((_NEWLINES,), spaced=True)),
     (("minicpm5",), PreTokenizer((_NUMBER, _llama3_like(r"\p{N}+")), ignore_merges=True)),
     (
         ("exaone-moe",),

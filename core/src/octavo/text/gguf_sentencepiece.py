@@ -13,9 +13,7 @@ from itertools import groupby
 from tokenizers import Tokenizer, decoders, models, normalizers
 
 from octavo.errors import CheckpointError
-from octavo.text.gguf_vocabulary import Merge, Vocabulary, merges_of
-
-SPACE = "\u2581"
+from octavo.text.gguf_vocabulary import SPACE, Merge, Vocabulary, merges_of
 
 
 def sentencepiece_tokenizer(vocabulary: Vocabulary) -> Tokenizer:

@@ -7,22 +7,25 @@ docs/decisions/0020).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer, processors
 
 from octavo.errors import CheckpointError
-from octavo.text.gguf_byte_level import byte_level_tokenizer, pre_tokenizer_of
+from octavo.text.gguf_byte_level import bpe_tokenizer, pre_tokenizer_of
 from octavo.text.gguf_sentencepiece import sentencepiece_tokenizer
 from octavo.text.gguf_vocabulary import TokenKind, Vocabulary, read_vocabulary
+from octavo.text.pieces import BYTE_TOKEN, Pieces
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _BUILDERS: dict[str, Callable[[Vocabulary], Tokenizer]] = {
-    "gpt2": byte_level_tokenizer,
+    "gpt2": bpe_tokenizer,
+    "gemma4": bpe_tokenizer,
     "llama": sentencepiece_tokenizer,
 }
 
@@ -34,20 +37,52 @@ _ENDS = frozenset(
         "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~[",
     ]
 )  # fmt: skip
-# Tokens of fill-in-the-middle that end one, too, where the file gives their role to none.
-_FIM_ENDS = {
+# Tokens of fill-in-the-middle by their text, which counts where the file gives the role to none.
+_FIM = {
+    "fim_pre": frozenset(
+        [
+            "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\uff5cfim\u2581begin\uff5c>", "<PRE>", "\u2581<PRE>",
+            "<|code_prefix|>", "<|prefix|>",
+        ]
+    ),
+    "fim_suf": frozenset(
+        [
+            "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\uff5cfim\u2581hole\uff5c>", "<SUF>", "\u2581<SUF>",
+            "<|code_suffix|>", "<|suffix|>",
+        ]
+    ),
+    "fim_mid": frozenset(
+        [
+            "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uff5cfim\u2581end\uff5c>", "<MID>", "\u2581<MID>",
+            "<|code_middle|>", "<|middle|>",
+        ]
+    ),
     "fim_pad": frozenset(["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"]),
     "fim_rep": frozenset(["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"]),
     "fim_sep": frozenset(["<|file_sep|>"]),
-}
-# Harmony's parts of a message, which are text to whoever parses it, whatever kind the file gives them.
+}  # fmt: skip
+_FIM_ENDS = ("fim_pad", "fim_rep", "fim_sep")  # those that end a generation, too
+# Harmony's parts of a message, which are text to whoever parses it, whatever kind the file gives them. (llama.cpp shows
+# each of them in any vocabulary; in one that does not have them all they are some other format's, and hidden.)
 _HARMONY = frozenset(["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"])
 # Phi-3's special tokens swallow the white space behind them, but for these.
 _PHI3_KEEP_SPACE = frozenset(["<unk>", "<s>", "<|endoftext|>"])
 
 
-def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tuple[PreTrainedTokenizerFast, frozenset[int]]:
-    """The tokenizer in a GGUF file's `metadata`, and the ids that end a generation (EOS, end of turn, end of message).
+class GGUFTokenizer(NamedTuple):
+    """What a GGUF file says of its tokenizer.
+
+    ``ends``: the ids that end a generation (EOS, end of turn, end of message). ``literals``: the bytes of the tokens
+    that are not what the tokenizer's decoder makes of them.
+    """
+
+    hf: PreTrainedTokenizerFast
+    ends: frozenset[int]
+    literals: Mapping[int, bytes]
+
+
+def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> GGUFTokenizer:
+    """The tokenizer in a GGUF file's `metadata`.
 
     Raises CheckpointError for a section that is missing or damaged, and for a kind of tokenizer that is not known.
     """
@@ -58,42 +93,75 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tuple[PreTrainedT
             f"{path}: tokenizer.ggml.model is {vocabulary.model!r}; supported: {', '.join(sorted(_BUILDERS))}. "
             "Use the model's safetensors folder, which carries its tokenizer.json"
         )
-    backend = builder(vocabulary)
     ends = _end_ids(vocabulary)
-    backend.add_special_tokens(_matched_whole(backend, vocabulary, ends, special=True))
-    backend.add_tokens(_matched_whole(backend, vocabulary, ends, special=False))
+    vocabulary = replace(vocabulary, kinds=_kinds(vocabulary, ends))
+    backend = builder(vocabulary)
+    backend.add_special_tokens(_matched_whole(backend, vocabulary, special=True))
+    backend.add_tokens(_matched_whole(backend, vocabulary, special=False))
     backend.post_processor = _post_processor(vocabulary)
-    return _wrapped(backend, vocabulary), ends
+    return GGUFTokenizer(_wrapped(backend, vocabulary), ends, _literals(backend, vocabulary))
 
 
-def _matched_whole(
-    backend: Tokenizer, vocabulary: Vocabulary, ends: Collection[int], *, special: bool
-) -> list[AddedToken]:
+def _kinds(vocabulary: Vocabulary, ends: frozenset[int]) -> list[int]:
+    """What each token is: what the file says, unless its text says otherwise."""
+    texts = _ENDS.union(*(known for role, known in _FIM.items() if role not in vocabulary.special))
+    harmony = _HARMONY.issubset(vocabulary.tokens)
+    kinds = list(vocabulary.kinds) or [int(TokenKind.NORMAL)] * len(vocabulary.tokens)
+    for token_id, token in enumerate(vocabulary.tokens):
+        if token_id in ends:
+            kinds[token_id] = TokenKind.CONTROL
+        elif harmony and token in _HARMONY:
+            kinds[token_id] = TokenKind.USER_DEFINED
+        elif token in texts:  # those two end nothing in this vocabulary
+            kinds[token_id] = {"<|end|>": TokenKind.USER_DEFINED, "</s>": TokenKind.NORMAL}.get(
+                token, TokenKind.CONTROL
+            )
+    return kinds
+
+
+def _matched_whole(backend: Tokenizer, vocabulary: Vocabulary, *, special: bool) -> list[AddedToken]:
     """The tokens that are matched whole in text: special ones, which decoded text leaves out, or the others.
 
     Only those that the backend has under their own spelling: adding any other would give it a new id.
     """
-    harmony = _HARMONY.issubset(vocabulary.tokens)
     strips = any(name in vocabulary.name.lower() for name in ("phi-3", "phi3"))
+    wanted = (TokenKind.CONTROL, TokenKind.UNKNOWN) if special else (TokenKind.USER_DEFINED,)
     found = []
-    for token_id, token in enumerate(vocabulary.tokens):
-        kind = vocabulary.kinds[token_id] if vocabulary.kinds else TokenKind.NORMAL
-        if harmony and token in _HARMONY:
-            kind = TokenKind.USER_DEFINED
-        elif token_id in ends:
-            kind = TokenKind.CONTROL
-        wanted = (TokenKind.CONTROL, TokenKind.UNKNOWN) if special else (TokenKind.USER_DEFINED,)
+    for token_id, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True)):
         if kind in wanted and token and backend.token_to_id(token) == token_id:
             rstrip = strips and token not in _PHI3_KEEP_SPACE
             found.append(AddedToken(token, normalized=False, special=special, rstrip=rstrip))
     return found
 
 
+def _literals(backend: Tokenizer, vocabulary: Vocabulary) -> dict[int, bytes]:
+    """Tokens that the decoder would take for another spelling of their bytes than they are.
+
+    A token that is matched whole is its text as written, whether or not its characters spell bytes or spaces in the
+    others; and a byte token is its byte, also in a vocabulary that spells bytes another way.
+    """
+    pieces = Pieces(backend)
+    found = {}
+    for token_id, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True)):
+        if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN, TokenKind.USER_DEFINED):
+            data = token.encode()
+        elif kind == TokenKind.BYTE and (byte := BYTE_TOKEN.fullmatch(token)):
+            data = bytes.fromhex(byte[1])
+        else:
+            continue
+        if pieces[token_id].data != data:
+            found[token_id] = data
+    return found
+
+
 def _post_processor(vocabulary: Vocabulary) -> processors.TemplateProcessing:
     """What `add_special_tokens=True` adds: BOS before, EOS behind, as the file asks."""
     add_bos = vocabulary.add_bos
-    if add_bos is None:
-        add_bos = vocabulary.model == "llama" or pre_tokenizer_of(vocabulary).add_bos
+    if vocabulary.model == "llama":
+        add_bos = add_bos is not False
+    else:
+        pre = pre_tokenizer_of(vocabulary)
+        add_bos = pre.always_bos or (pre.add_bos if add_bos is None else add_bos)
     before = ["bos"] if add_bos and "bos" in vocabulary.special else []
     behind = ["eos"] if vocabulary.add_eos and "eos" in vocabulary.special else []
     names = {role: vocabulary.tokens[vocabulary.special[role]] for role in [*before, *behind]}
@@ -107,7 +175,7 @@ def _post_processor(vocabulary: Vocabulary) -> processors.TemplateProcessing:
 
 def _end_ids(vocabulary: Vocabulary) -> frozenset[int]:
     """The tokens that end a generation: those whose role or text says so."""
-    texts = _ENDS.union(*(known for role, known in _FIM_ENDS.items() if role not in vocabulary.special))
+    texts = _ENDS.union(*(_FIM[role] for role in _FIM_ENDS if role not in vocabulary.special))
     by_text = {token: token_id for token_id, token in enumerate(vocabulary.tokens) if token in texts}
     roles = ("eos", "eot", "eom", *_FIM_ENDS)
     ends = {vocabulary.special[role] for role in roles if role in vocabulary.special} | set(by_text.values())

@@ -10,6 +10,9 @@ from typing import Any
 
 from octavo.errors import CheckpointError
 
+SPACE = "\u2581"
+"""How SentencePiece spells a space, and BPE over characters after it."""
+
 
 class TokenKind(IntEnum):
     """`tokenizer.ggml.token_type`, one for each token. Source: the GGUF specification."""
@@ -48,7 +51,10 @@ class Vocabulary:
 
 Merge = tuple[str, str]
 
-_ROLES = ("bos", "eos", "unknown", "padding", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_ROLES = (
+    "bos", "eos", "unknown", "padding", "eot", "eom", "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep",
+)  # fmt: skip
+_OLDER_KEYS = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}
 _TEMPLATE = "tokenizer.chat_template"
 
 
@@ -61,21 +67,24 @@ def read_vocabulary(path: Path, metadata: Mapping[str, Any]) -> Vocabulary:
     tokens = found.strings("tokens")
     if not tokens:
         raise CheckpointError(f"{path} holds no tokenizer: tokenizer.ggml.tokens is missing or empty")
-    special = {}
+    model = found.get("model", str, "")
+    special: dict[str, int] = {}
     for role in _ROLES:
-        token_id = found.get(f"{role}_token_id", int, None)
-        if token_id is None:
-            continue
-        if not 0 <= token_id < len(tokens):
-            raise CheckpointError(
-                f"{path}: tokenizer.ggml.{role}_token_id is {token_id}, outside the vocabulary of {len(tokens)} tokens"
-            )
-        special[role] = token_id
+        for key in (role, _OLDER_KEYS.get(role, role)):
+            token_id = found.get(f"{key}_token_id", int, None)
+            if token_id is None:
+                continue
+            if not 0 <= token_id < len(tokens):
+                raise CheckpointError(
+                    f"{path}: tokenizer.ggml.{key}_token_id is {token_id}, outside the vocabulary of {len(tokens)} "
+                    "tokens"
+                )
+            special.setdefault(role, token_id)
     return Vocabulary(
         path=path,
         name=str(metadata.get("general.name", "")),
-        model=found.get("model", str, ""),
-        pre=found.get("pre", str, None),
+        model=model,
+        pre="gemma4" if model == "gemma4" else found.get("pre", str, None),  # that one has a single way to cut text
         tokens=tokens,
         scores=found.per_token("scores", len(tokens)),
         kinds=found.per_token("token_type", len(tokens)),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -25,7 +26,8 @@ from octavo.text.alphabet import CHARACTER_TO_BYTE
 
 TOKEN_IDS = range(2**32)  # what the tokenizers library takes for an id; it raises for any other number
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+"""How vocabularies name a byte that no other token covers."""
 
 
 class Spelling(Enum):
@@ -55,12 +57,13 @@ _NOTHING = Piece(b"", absent=True)
 class Pieces:
     """The pieces of a vocabulary by token id, computed once each.
 
-    `spelling` is the kind of decoder, `strip` how many leading spaces the text of a whole sequence loses.
+    `spelling` is the kind of decoder, `strip` how many leading spaces the text of a whole sequence loses. `literals`
+    are the bytes of tokens of which the decoder would make something else.
     """
 
-    def __init__(self, backend: Tokenizer) -> None:
+    def __init__(self, backend: Tokenizer, literals: Mapping[int, bytes] | None = None) -> None:
         self._backend = backend
-        self._known: dict[int, Piece] = {}
+        self._known = {token_id: Piece(data) for token_id, data in (literals or {}).items()}
         decoder = backend.decoder
         state: dict[str, Any] = {} if decoder is None else json.loads(decoder.__getstate__())
         self.spelling, self._replace, self.strip = _analyse(state)
@@ -84,7 +87,7 @@ class Pieces:
         if self.spelling is Spelling.BYTE_FALLBACK:
             for pattern, content in self._replace:
                 token = token.replace(pattern, content)
-            byte = _BYTE_TOKEN.fullmatch(token)
+            byte = BYTE_TOKEN.fullmatch(token)
             return Piece(bytes.fromhex(byte[1]), lone_byte=True) if byte else Piece(token.encode())
         return Piece(self._backend.decode([token_id], skip_special_tokens=False).encode())
 

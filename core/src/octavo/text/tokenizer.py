@@ -41,14 +41,16 @@ class Tokenizer:
         *,
         special_tokens_in_messages: bool = False,
         padding: frozenset[int] = frozenset(),
+        literals: Mapping[int, bytes] | None = None,
     ) -> None:
         """`end_ids` end a generation besides the tokenizer's own EOS; `chat_template` replaces the checkpoint's; `fim`
         counts where the vocabulary has no fill-in-the-middle tokens of a known name. With `special_tokens_in_messages`
         messages may write special tokens, as in transformers. `padding` are ids that have a name in the vocabulary and
-        are no tokens for all that.
+        are no tokens for all that. `literals` are the bytes of tokens of which the decoder would make something else.
         """
         self.hf = hf
         self._padding = padding
+        self._literals = literals or {}
         self._backend: tokenizers.Tokenizer = hf.backend_tokenizer
         # A tokenizer.json may carry the truncation and padding of some training run.
         self._backend.no_truncation()
@@ -94,7 +96,7 @@ class Tokenizer:
     @cached_property
     def pieces(self) -> Pieces:
         """What each token contributes to decoded text."""
-        return Pieces(self._backend)
+        return Pieces(self._backend, self._literals)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text. `add_special_tokens` adds what the model wants around a text: BOS for most, EOS for few.
@@ -141,6 +143,9 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids, all at once. Ids outside the vocabulary contribute nothing; broken UTF-8 becomes U+FFFD."""
+        if not self._literals.keys().isdisjoint(ids):
+            text = self.detokenizer((), skip_special_tokens=skip_special_tokens)
+            return text.push(ids) + text.finish()
         return self._backend.decode([i for i in ids if i in TOKEN_IDS], skip_special_tokens=skip_special_tokens)
 
     def decode_open(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -270,14 +275,15 @@ def load_tokenizer(
         from octavo.text.gguf_tokenizer import gguf_tokenizer
 
         metadata = GGUFFile(path).metadata
-        hf, end_ids = gguf_tokenizer(path, metadata)
+        found = gguf_tokenizer(path, metadata)
         return Tokenizer(
-            hf,
-            end_ids,
+            found.hf,
+            found.ends,
             chat_template,
-            fim_of_gguf(metadata, len(hf)),
+            fim_of_gguf(metadata, len(found.hf)),
             special_tokens_in_messages=special_tokens_in_messages,
             padding=_gguf_padding(metadata),
+            literals=found.literals,
         )
 
 
@@ -298,7 +304,13 @@ def _from_folder(path: Path) -> PreTrainedTokenizerFast:
                 f"the tokenizer in {path} is Python code of the checkpoint's, which is not run; convert it to a "
                 "tokenizer.json, where the model's code can be trusted, with transformers' save_pretrained"
             ) from error
-        raise CheckpointError(f"the tokenizer in {path} cannot be loaded: {error}") from error
+        reason = " ".join(str(error).split())
+        if not (path / "tokenizer.json").is_file():
+            reason = (
+                "the folder has no tokenizer.json; write one with transformers' save_pretrained, or add the "
+                f"checkpoint's own (transformers cannot make one of what is there: {reason})"
+            )
+        raise CheckpointError(f"the tokenizer in {path} cannot be loaded: {reason}") from error
     if not hf.is_fast:
         raise CheckpointError(
             f"{path} has a tokenizer without a fast version ({type(hf).__name__}); convert it to a tokenizer.json"
