@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,3 +24,22 @@ def real_model(name: str) -> Path:
             pytrace=False,
         )
     return Path(folder) / name
+
+
+@cache
+def as_transformers_reads(gguf: Path, folder: Path) -> Any:
+    """The checkpoint in the GGUF file as transformers reads it, in float32: a `PreTrainedModel`, not to be changed.
+
+    It is kept for all tests, since reading it takes longer than most of them. The configuration is that of the folder,
+    which transformers wrote from the same file: it spares a second reading.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
+
+    return AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        config=AutoConfig.from_pretrained(folder),
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
+    )

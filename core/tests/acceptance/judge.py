@@ -1,8 +1,8 @@
-"""The judge: `transformers` in float32 and float64, on weights that it dequantised itself from the same file."""
+"""The judge: `transformers` in float32 and float64."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,13 @@ import numpy.typing as npt
 
 
 class Judge:
-    """One model of `transformers`; gives the logits at every position of a sequence."""
+    """A model of `transformers`, in float32; gives the logits at every position of a sequence."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, model: Any) -> None:
         import torch
-        from transformers import AutoModelForCausalLM, GgufConfig
 
         self._torch = torch
-        self._model: Any = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
-        ).eval()
+        self._model = model.eval()
 
     def logits(self, tokens: list[int]) -> npt.NDArray[np.float64]:
         """[len(tokens), vocab]"""
@@ -29,6 +26,7 @@ class Judge:
         return result
 
     def double(self) -> Judge:
-        """The same in float64, for good: the oracle that float32 results are measured against."""
-        self._model = self._model.double()
-        return self
+        """A copy in float64: the oracle that float32 results are measured against."""
+        oracle = copy(self)
+        oracle._model = deepcopy(self._model).double()
+        return oracle

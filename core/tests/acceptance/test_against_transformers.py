@@ -39,18 +39,18 @@ def test_greedy_tokens_are_those_of_transformers(checkpoint: Path, judge: Judge)
     assert close_calls <= 3, "so many near-ties are no coincidence"
 
 
-def test_teacher_forced_logits_agree_within_float32_rounding(checkpoint: Path) -> None:
+def test_teacher_forced_logits_agree_within_float32_rounding(checkpoint: Path, judge: Judge) -> None:
     """Against float64 our float32 error is no larger than a small multiple of the judge's own float32 error."""
-    judge = Judge(checkpoint)
     model = load_model(checkpoint)
     weights = {name: dequantise(model.checkpoint.tensor(name)) for name in model.graph.weights}
     llm_tokens = [_tokens(checkpoint, text) for text in (PROMPTS[1], PROMPTS[10], PROMPTS[17])]
     theirs = [judge.logits(tokens) for tokens in llm_tokens]
-    exact = [judge.double().logits(tokens) for tokens in llm_tokens]
-    for tokens, their, oracle in zip(llm_tokens, theirs, exact, strict=True):
+    oracle = judge.double()
+    exact = [oracle.logits(tokens) for tokens in llm_tokens]
+    for tokens, their, true in zip(llm_tokens, theirs, exact, strict=True):
         ours = run_sequence(fuse(model.graph), weights, tokens)
-        our_error, their_error = (np.sqrt(np.mean((x - oracle) ** 2)) for x in (ours, their))
-        spread = oracle.std()
+        our_error, their_error = (np.sqrt(np.mean((x - true) ** 2)) for x in (ours, their))
+        spread = true.std()
         assert our_error <= 4 * their_error, f"rms error {our_error:.2e}, transformers' own {their_error:.2e}"
         assert our_error < 1e-5 * spread, f"rms error {our_error:.2e} of logits that spread by {spread:.2f}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
+from real_models import as_transformers_reads
 
 from octavo.models.checkpoint import open_checkpoint
 from octavo.models.load import load_model
@@ -40,13 +40,7 @@ def test_dequantised_gguf_tensors_equal_those_of_transformers(
 ) -> None:
     path: Path = request.getfixturevalue(gguf_name)
     checkpoint = open_checkpoint(path)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        path.parent,
-        gguf_file=path.name,
-        config=transformers.AutoConfig.from_pretrained(request.getfixturevalue(folder_name)),  # spares it one reading
-        dtype=torch.float32,
-        quantization_config=transformers.GgufConfig(dequantize=True),
-    )
+    model = as_transformers_reads(path, request.getfixturevalue(folder_name))
     wanted = {name: tensor.numpy() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     assert set(checkpoint.names()) == set(wanted)
     for name, tensor in wanted.items():
