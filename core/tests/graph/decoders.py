@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from octavo.graph import Builder, Graph, RopeSpec, Value
+from octavo.graph import Axis, Builder, Graph, RopeSpec, Value
 
 Weights = dict[str, npt.NDArray[np.float64]]
 VOCAB, WIDTH, HEADS, KV_HEADS, HEAD_DIM, MLP = 23, 12, 4, 2, 4, 10
+Q, KV = Axis("heads", HEADS), Axis("kv_heads", KV_HEADS)
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Shape:
     split: bool = True
     """linear_split, or three linears in a row with something between them."""
     bias: bool = False
+    output_bias: bool = False
+    """Of the output projection of attention."""
     qk_norm: bool = False
     post_norm: bool = False
     """Norms of the branches before they are added, as in Gemma."""
@@ -38,7 +41,7 @@ def decoder(shape: Shape = Shape(), name: str = "tiny", dtype: str = "f32", fmt:
     g = Builder(name, dtype, lambda weight: fmt)
     h = g.embed("model.embed_tokens", vocab=VOCAB, width=WIDTH)
     for i, window in enumerate(shape.windows):
-        with g.scope(f"model.layers.{i}"):
+        with g.scope(f"model.layers.{i}", layer=i):
             h = _layer(g, h, i, window, shape)
     h = g.rms_norm(h, "model.norm", eps=1e-5)
     if shape.hidden_output:
@@ -52,11 +55,11 @@ def _layer(g: Builder, h: Value, layer: int, window: int | None, shape: Shape) -
     names = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]
     sizes = [HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM]
     if shape.split:
-        q, k, v = g.linear_split(x, names, sizes, axes=["heads", "kv_heads", "kv_heads"], bias=shape.bias)
+        q, k, v = g.linear_split(x, names, sizes, axes=[Q, KV, KV], bias=shape.bias)
     else:
-        q = g.linear(x, names[0], sizes[0], axes=("heads", "embed"), bias=shape.bias)
+        q = g.linear(x, names[0], sizes[0], axes=(Q, "embed"), bias=shape.bias)
         q = g.scale(q, 0.5)
-        k, v = (g.linear(x, names[i], sizes[i], axes=("kv_heads", "embed"), bias=shape.bias) for i in (1, 2))
+        k, v = (g.linear(x, names[i], sizes[i], axes=(KV, "embed"), bias=shape.bias) for i in (1, 2))
     if shape.qk_norm:
         q = g.rms_norm(q, "self_attn.q_norm", eps=1e-5, offset=1.0, width=HEAD_DIM)
         k = g.rms_norm(k, "self_attn.k_norm", eps=1e-5, offset=1.0, width=HEAD_DIM)
@@ -64,7 +67,7 @@ def _layer(g: Builder, h: Value, layer: int, window: int | None, shape: Shape) -
     a = g.attention(
         q, k, v, layer=layer, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, scale=HEAD_DIM**-0.5, window=window
     )
-    a = g.linear(a, "self_attn.o_proj", WIDTH, axes=("embed", "heads"))
+    a = g.linear(a, "self_attn.o_proj", WIDTH, axes=("embed", Q), bias=shape.output_bias)
     if shape.post_norm:
         a = g.rms_norm(a, "post_attention_norm", eps=1e-5)
     first = g.add(h, a)
@@ -87,6 +90,7 @@ shapes = st.builds(
     windows=st.lists(st.none() | st.sampled_from([1, 3, 6]), min_size=1, max_size=3).map(tuple),
     split=st.booleans(),
     bias=st.booleans(),
+    output_bias=st.booleans(),
     qk_norm=st.booleans(),
     post_norm=st.booleans(),
     parallel=st.booleans(),

@@ -8,7 +8,7 @@ import pytest
 from graph.decoders import Shape, decoder
 
 from octavo.errors import GraphError
-from octavo.graph import Builder, Graph, RopeSpec, TensorType, Value, WeightSpec
+from octavo.graph import Axis, Builder, Graph, RopeSpec, TensorType, Value, WeightSpec
 
 
 def test_weights_have_checkpoint_names_shapes_axes_and_their_own_format() -> None:
@@ -23,15 +23,15 @@ def test_weights_have_checkpoint_names_shapes_axes_and_their_own_format() -> Non
     g.output("q", g.layer_norm(q, "out_norm", eps=1e-5))
     g.output("k", k)
     assert g.build().weights == {
-        "embed_tokens.weight": WeightSpec((50, 8), ("vocab", "embed"), "bf16"),
-        "layers.3.norm.weight": WeightSpec((8,), ("embed",), "bf16"),
-        "layers.3.self_attn.q_proj.weight": WeightSpec((8, 8), ("heads", "embed"), "bf16"),
-        "layers.3.self_attn.k_proj.weight": WeightSpec((4, 8), ("kv_heads", "embed"), "q4_1"),
-        "layers.3.self_attn.q_proj.bias": WeightSpec((8,), ("heads",), "bf16"),
-        "layers.3.self_attn.k_proj.bias": WeightSpec((4,), ("kv_heads",), "bf16"),
-        "layers.3.self_attn.q_norm.weight": WeightSpec((4,), ("head_dim",), "bf16"),
-        "out_norm.weight": WeightSpec((8,), ("embed",), "bf16"),
-        "out_norm.bias": WeightSpec((8,), ("embed",), "bf16"),
+        "embed_tokens.weight": WeightSpec((50, 8), (Axis("vocab", 50), Axis("embed", 8)), "bf16"),
+        "layers.3.norm.weight": WeightSpec((8,), (Axis("embed", 8),), "bf16"),
+        "layers.3.self_attn.q_proj.weight": WeightSpec((8, 8), (Axis("heads", 8), Axis("embed", 8)), "bf16"),
+        "layers.3.self_attn.k_proj.weight": WeightSpec((4, 8), (Axis("kv_heads", 4), Axis("embed", 8)), "q4_1"),
+        "layers.3.self_attn.q_proj.bias": WeightSpec((8,), (Axis("heads", 8),), "bf16"),
+        "layers.3.self_attn.k_proj.bias": WeightSpec((4,), (Axis("kv_heads", 4),), "bf16"),
+        "layers.3.self_attn.q_norm.weight": WeightSpec((4,), (Axis("head_dim", 4),), "bf16"),
+        "out_norm.weight": WeightSpec((8,), (Axis("embed", 8),), "bf16"),
+        "out_norm.bias": WeightSpec((8,), (Axis("embed", 8),), "bf16"),
     }
 
 
@@ -65,7 +65,7 @@ def test_sinks_are_a_weight_whose_name_is_complete() -> None:
     with g.scope("a"):
         y = g.attention(h, h, h, layer=0, heads=2, kv_heads=2, head_dim=4, scale=1.0, sinks="sinks")
     g.output("y", y)
-    assert g.build().weights["a.sinks"] == WeightSpec((2,), ("heads",), "f32")
+    assert g.build().weights["a.sinks"] == WeightSpec((2,), (Axis("heads", 2),), "f32")
 
 
 def test_attributes_that_are_not_given_are_not_there() -> None:

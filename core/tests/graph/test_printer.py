@@ -5,7 +5,7 @@ from __future__ import annotations
 from octavo.graph import Builder, Llama3Scaling, RopeSpec, fuse, to_text
 
 GOLDEN = """\
-graph tiny dialect 1.0 activations bf16
+graph tiny dialect 2.0 activations bf16
   kv group 0: full attention, layers 1
   kv group 1: window 6, layers 0
 (top):

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from octavo.errors import GraphError
-from octavo.graph.ir import Graph, Node, TensorType, WeightSpec, assign_kv_groups, freeze, step_inputs
+from octavo.graph.ir import Axis, Graph, Node, TensorType, WeightSpec, assign_kv_groups, freeze, step_inputs
 from octavo.graph.ops import OPS
 from octavo.graph.rope import RopeSpec
+
+AxisName: TypeAlias = "Axis | str | None"
+"""The logical axis of a weight's dimension; a name alone where each row or column is a unit."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Builder:
         self._dtype = dtype
         self._format_of = format_of
         self._scopes: list[str] = []
+        self._layer: int | None = None
         self._weights: dict[str, WeightSpec] = {}
         self._nodes: list[Node] = []
         self._types: dict[str, TensorType] = dict(step_inputs(groups=0))
@@ -45,13 +50,18 @@ class Builder:
         self.positions = Value("positions", self._types["positions"])
 
     @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
-        """Prefix the names of weights made inside with ``name`` and a dot."""
+    def scope(self, name: str, *, layer: int | None = None) -> Iterator[None]:
+        """Prefix the names of weights made inside with ``name`` and a dot. ``layer`` is the index of the model's layer
+        that is built inside.
+        """
+        before = self._layer
         self._scopes.append(name)
+        self._layer = before if layer is None else layer
         try:
             yield
         finally:
             self._scopes.pop()
+            self._layer = before
 
     # -- ops, in the order a decoder meets them ------------------------------------------------
 
@@ -70,10 +80,10 @@ class Builder:
         name: str,
         outputs: int,
         *,
-        axes: tuple[str | None, str | None] = (None, None),
+        axes: tuple[AxisName, AxisName] = (None, None),
         bias: bool = False,
     ) -> Value:
-        """``x @ W.T (+ b)``, W [outputs, width of x]; ``axes`` names W's two dimensions."""
+        """``x @ W.T (+ b)``, W [outputs, width of x]; ``axes`` are those of W's two dimensions."""
         return self.linear_split(x, [name], [outputs], axes=[axes[0]], in_axis=axes[1], bias=bias)[0]
 
     def linear_split(
@@ -82,8 +92,8 @@ class Builder:
         names: Sequence[str],
         outputs: Sequence[int],
         *,
-        axes: Sequence[str | None] | None = None,
-        in_axis: str | None = "embed",
+        axes: Sequence[AxisName] | None = None,
+        in_axis: AxisName = "embed",
         bias: bool = False,
     ) -> tuple[Value, ...]:
         """Several linear maps of one input, which a platform may run as one matrix."""
@@ -219,9 +229,10 @@ class Builder:
 
     # -- plumbing -------------------------------------------------------------------------------
 
-    def _weight(self, name: str, shape: tuple[int, ...], axes: tuple[str | None, ...], suffix: str = "weight") -> str:
+    def _weight(self, name: str, shape: tuple[int, ...], axes: tuple[AxisName, ...], suffix: str = "weight") -> str:
         full = ".".join([*self._scopes, name, *([suffix] if suffix else [])])
-        spec = WeightSpec(shape, axes, self._format_of(full))
+        named = tuple(Axis(a, n) if isinstance(a, str) else a for a, n in zip(axes, shape, strict=True))
+        spec = WeightSpec(shape, named, self._format_of(full))
         known = self._weights.setdefault(full, spec)
         if known.shape != shape:
             raise GraphError(f"{self._name}: weight {full} is used with shape {shape} and with {known.shape}")
@@ -256,6 +267,14 @@ class Builder:
         for value in outputs:
             self._types[value.name] = value.type
         self._nodes.append(
-            Node(op, tuple(v.name for v in inputs), tuple(weights), frozen, tuple(v.name for v in outputs), scope)
+            Node(
+                op,
+                tuple(v.name for v in inputs),
+                tuple(weights),
+                frozen,
+                tuple(v.name for v in outputs),
+                scope,
+                self._layer,
+            )
         )
         return outputs

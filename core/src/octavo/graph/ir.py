@@ -15,11 +15,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from octavo.errors import GraphError
 
-DIALECT = "1.0"
+DIALECT = "2.0"
 """Version of the op set. Minors only add ops or optional attributes."""
 
 Dim: TypeAlias = int | str
@@ -49,16 +49,40 @@ class TensorType:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """The logical axis of a weight's dimension: vocab, embed, heads, kv_heads, mlp or head_dim.
+
+    The dimension consists of ``count`` equal units, which a split over ranks never cuts: a dimension of ``heads`` has
+    as many units as there are heads, each of ``head_dim`` rows.
+    """
+
+    name: str
+    count: int
+
+
+class Part(NamedTuple):
+    """What a rank reads along dimension ``dim`` of a stored weight: ``start : stop``, then zeros up to the rank's
+    shape. Quantized formats have the weight 0 where all bytes are 0.
+    """
+
+    dim: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class WeightSpec:
     """A named weight the graph reads. ``shape`` is [outputs, inputs] for matrices.
 
-    ``axes`` names each dimension's logical axis (vocab, embed, heads, kv_heads, mlp, head_dim, or ``None``), which
-    passes map onto a mesh of ranks. ``format`` names its `octavo.quant` WeightFormat.
+    ``axes`` has the logical axis of each dimension, or ``None``, which passes map onto a mesh of ranks. ``format``
+    names its `octavo.quant` WeightFormat. ``parts`` is what the rank reads of the stored weight, at most one part for
+    each dimension; dimensions that it does not name are read whole.
     """
 
     shape: tuple[int, ...]
-    axes: tuple[str | None, ...]
+    axes: tuple[Axis | None, ...]
     format: str
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +105,8 @@ class KVLayerSpec:
 class Node:
     """One op applied to values and weights; its outputs are new values.
 
-    ``scope`` says where in the model it stands, for printing and error messages only.
+    ``scope`` says where in the model it stands, for printing and error messages only. ``layer`` is the index of its
+    decoder or encoder layer; ``None`` before the first and after the last.
     """
 
     op: str
@@ -90,6 +115,7 @@ class Node:
     attrs: Mapping[str, Attribute]
     outputs: tuple[str, ...]
     scope: str = ""
+    layer: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ A whole sequence, for tests and for the curious::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import GraphError
-from octavo.graph.ir import Graph, KVLayerSpec
+from octavo.graph.ir import Graph, KVLayerSpec, Node
+from octavo.graph.liveness import dead_after
 from octavo.graph.ops import OPS, Call, Kernel
 from octavo.graph.ops.spec import Array, Floats
 
@@ -73,12 +74,28 @@ class Interpreter:
         self._dtype = dtype
         self._weights = {name: np.asarray(weights[name], dtype) for name in graph.weights}
         self._kernels = {node.op: kernels.get(node.op, OPS[node.op].reference) for node in graph.nodes}
-        self._last_use = _last_uses(graph)
+        self._dead_after = dead_after(graph)
 
     def run(self, inputs: Mapping[str, Array], kv: KVArrays | None) -> dict[str, Floats]:
         """One step: the graph's outputs for the step's arrays (see `octavo.graph.ir.step_inputs`).
 
         The keys and values of the step's tokens are written to ``kv``.
+        """
+        steps = self.evaluate(inputs, kv)
+        try:
+            node, call = next(steps)
+        except StopIteration as done:
+            outputs: dict[str, Floats] = done.value
+            return outputs
+        raise GraphError(
+            f"{node.op} joins {call.integer('ranks')} ranks, and one rank alone was run; run_ranks runs them all"
+        )
+
+    def evaluate(
+        self, inputs: Mapping[str, Array], kv: KVArrays | None
+    ) -> Generator[tuple[Node, Call], tuple[Array, ...], dict[str, Floats]]:
+        """`run`, piece by piece: yields each collective of several ranks with this rank's call, and is sent the
+        outputs of that.
         """
         values: dict[str, Array] = dict(inputs)
         for index, node in enumerate(self.graph.nodes):
@@ -89,24 +106,40 @@ class Interpreter:
                 self._dtype,
                 kv,
             )
-            values.update(zip(node.outputs, self._kernels[node.op](call), strict=True))
-            for dead in self._last_use[index]:
+            joins = OPS[node.op].across is not None and call.integer("ranks") > 1
+            made = (yield node, call) if joins else self._kernels[node.op](call)
+            values.update(zip(node.outputs, made, strict=True))
+            for dead in self._dead_after[index]:
                 del values[dead]
         return {name: values[value].astype(self._dtype, copy=False) for name, value in self.graph.outputs.items()}
 
 
-def _last_uses(graph: Graph) -> list[list[str]]:
-    """Per node the values nobody reads after it, so that a long prompt's activations do not pile up."""
-    kept = set(graph.outputs.values())
-    last: dict[str, int] = {}
-    for index, node in enumerate(graph.nodes):
-        for value in (*node.inputs, *node.outputs):
-            last[value] = index
-    dead: list[list[str]] = [[] for _ in graph.nodes]
-    for value, index in last.items():
-        if value not in kept and value not in graph.inputs:
-            dead[index].append(value)
-    return dead
+def run_ranks(
+    ranks: Sequence[Interpreter], inputs: Mapping[str, Array], kv: Sequence[KVArrays | None]
+) -> list[dict[str, Floats]]:
+    """One step on all ranks of one group, in lock step: each rank's outputs. ``kv`` has each rank's part of the cache.
+
+    GraphError if the ranks do not meet in the same collectives.
+    """
+    running = [rank.evaluate(inputs, own) for rank, own in zip(ranks, kv, strict=True)]
+    outputs: list[dict[str, Floats]] = []
+    sent: list[tuple[Array, ...] | None] = [None] * len(running)
+    while not outputs:
+        met: list[tuple[Node, Call]] = []
+        for steps, made in zip(running, sent, strict=True):
+            try:
+                met.append(next(steps) if made is None else steps.send(made))
+            except StopIteration as done:  # noqa: PERF203 - how a generator returns
+                outputs.append(done.value)
+        if (met and outputs) or len({(node.op, *sorted(node.attrs.items())) for node, _ in met}) > 1:
+            raise GraphError("the ranks of the group do not meet in the same collectives")
+        if met:
+            across = OPS[met[0][0].op].across
+            assert across is not None, "evaluate yields nothing but collectives"
+            if met[0][1].integer("ranks") != len(ranks):
+                raise GraphError(f"{met[0][0].op} joins {met[0][1].integer('ranks')} ranks, and {len(ranks)} were run")
+            sent = list(across([call for _, call in met]))
+    return outputs
 
 
 def sequence_inputs(graph: Graph, tokens: Sequence[int], block_size: int) -> dict[str, Array]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from octavo.errors import GraphError
-from octavo.graph.ir import DIALECT, Graph, KVLayerSpec, Node, TensorType, WeightSpec, freeze
+from octavo.graph.ir import DIALECT, Axis, Graph, KVLayerSpec, Node, Part, TensorType, WeightSpec, freeze
 
 
 def to_json(graph: Graph) -> str:
@@ -33,7 +33,8 @@ def from_json(text: str) -> Graph:
             dtype=raw["dtype"],
             inputs={k: _type(v) for k, v in raw["inputs"].items()},
             weights={
-                k: WeightSpec(tuple(v["shape"]), tuple(v["axes"]), v["format"]) for k, v in raw["weights"].items()
+                k: WeightSpec(tuple(v["shape"]), _axes(v["axes"]), v["format"], tuple(Part(*p) for p in v["parts"]))
+                for k, v in raw["weights"].items()
             },
             nodes=tuple(_node(n) for n in raw["nodes"]),
             types={k: _type(v) for k, v in raw["types"].items()},
@@ -46,7 +47,7 @@ def from_json(text: str) -> Graph:
 
 
 def graph_hash(graph: Graph) -> str:
-    """SHA-256 of the graph's meaning, in hexadecimal."""
+    """SHA-256 of the graph's meaning, in hexadecimal. Which part of a stored weight is read is no matter of it."""
     names = {name: f"i:{name}" for name in graph.inputs}
     for node in graph.nodes:
         for output in node.outputs:
@@ -55,8 +56,10 @@ def graph_hash(graph: Graph) -> str:
     del canonical["name"]
     canonical["types"] = {names[k]: v for k, v in canonical["types"].items() if k in names}
     canonical["outputs"] = {k: names[v] for k, v in graph.outputs.items()}
+    for weight in canonical["weights"].values():
+        del weight["parts"]
     for node in canonical["nodes"]:
-        del node["scope"]
+        del node["scope"], node["layer"]
         node["inputs"] = [names[v] for v in node["inputs"]]
         node["outputs"] = [names[v] for v in node["outputs"]]
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -69,7 +72,7 @@ def _encode(graph: Graph) -> dict[str, Any]:
         "name": graph.name,
         "dtype": graph.dtype,
         "inputs": {k: asdict(v) for k, v in graph.inputs.items()},
-        "weights": {k: asdict(v) for k, v in graph.weights.items()},
+        "weights": {k: _weight(v) for k, v in graph.weights.items()},
         "nodes": [
             {
                 "op": n.op,
@@ -78,6 +81,7 @@ def _encode(graph: Graph) -> dict[str, Any]:
                 "attrs": _thaw(n.attrs),
                 "outputs": list(n.outputs),
                 "scope": n.scope,
+                "layer": n.layer,
             }
             for n in graph.nodes
         ],
@@ -87,10 +91,19 @@ def _encode(graph: Graph) -> dict[str, Any]:
     }
 
 
+def _weight(spec: WeightSpec) -> dict[str, Any]:
+    axes = [None if axis is None else (axis.name, axis.count) for axis in spec.axes]
+    return {"shape": spec.shape, "axes": axes, "format": spec.format, "parts": spec.parts}
+
+
 def _thaw(value: object) -> Any:
     if isinstance(value, Mapping):
         return {k: _thaw(v) for k, v in value.items()}
     return [_thaw(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _axes(raw: Sequence[Sequence[Any] | None]) -> tuple[Axis | None, ...]:
+    return tuple(None if axis is None else Axis(*axis) for axis in raw)
 
 
 def _type(raw: Mapping[str, Any]) -> TensorType:
@@ -99,4 +112,6 @@ def _type(raw: Mapping[str, Any]) -> TensorType:
 
 def _node(raw: Mapping[str, Any]) -> Node:
     attrs = {k: freeze(v) for k, v in sorted(raw["attrs"].items())}
-    return Node(raw["op"], tuple(raw["inputs"]), tuple(raw["weights"]), attrs, tuple(raw["outputs"]), raw["scope"])
+    return Node(
+        raw["op"], tuple(raw["inputs"]), tuple(raw["weights"]), attrs, tuple(raw["outputs"]), raw["scope"], raw["layer"]
+    )

@@ -14,6 +14,7 @@ from typing import Any
 
 from octavo.errors import CheckpointError
 from octavo.graph.builder import Builder, Value
+from octavo.graph.ir import Axis
 from octavo.models.config import ModelConfig
 from octavo.models.config_keys import check_keys
 from octavo.models.family import Family
@@ -71,10 +72,17 @@ def _encode(config: ModelConfig, g: Builder) -> Value:
         )
         h = g.add(h, g.embed("position_embeddings", vocab=first + config.max_position, width=width, ids=places))
         h = norm(h, "LayerNorm")
+    heads = Axis("heads", config.heads)
     for i in range(config.layers):
-        with g.scope(f"encoder.layer.{i}"):
+        with g.scope(f"encoder.layer.{i}", layer=i):
             names = [f"attention.self.{name}" for name in ("query", "key", "value")]
-            q, k, v = g.linear_split(h, names, [width] * 3, axes=["heads", "kv_heads", "kv_heads"], bias=True)
+            q, k, v = g.linear_split(
+                h,
+                names,
+                [width] * 3,
+                axes=[heads, Axis("kv_heads", config.kv_heads), Axis("kv_heads", config.kv_heads)],
+                bias=True,
+            )
             a = g.attention(
                 q,
                 k,
@@ -86,7 +94,7 @@ def _encode(config: ModelConfig, g: Builder) -> Value:
                 scale=config.attention_scale,
                 causal=False,
             )
-            x = g.linear(a, "attention.output.dense", width, axes=("embed", "heads"), bias=True)
+            x = g.linear(a, "attention.output.dense", width, axes=("embed", heads), bias=True)
             h = norm(g.add(h, x), "attention.output.LayerNorm")
             x = g.linear(h, "intermediate.dense", config.intermediate_size, axes=("mlp", "embed"), bias=True)
             x = g.linear(g.activation(x, config.activation), "output.dense", width, axes=("embed", "mlp"), bias=True)

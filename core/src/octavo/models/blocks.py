@@ -6,6 +6,7 @@ Shapes: [T, width] throughout, heads flattened (see `octavo.graph.ir`). Weight n
 from __future__ import annotations
 
 from octavo.graph.builder import Builder, Value
+from octavo.graph.ir import Axis
 from octavo.models.config import ModelConfig
 
 
@@ -20,7 +21,7 @@ def project_qkv(config: ModelConfig, g: Builder, x: Value) -> tuple[Value, Value
         x,
         ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
         [config.heads * config.head_dim, config.kv_heads * config.head_dim, config.kv_heads * config.head_dim],
-        axes=["heads", "kv_heads", "kv_heads"],
+        axes=[Axis("heads", config.heads), *[Axis("kv_heads", config.kv_heads)] * 2],
         bias=config.qkv_bias,
     )
     return q, k, v
@@ -41,7 +42,9 @@ def attend(config: ModelConfig, g: Builder, layer: int, q: Value, k: Value, v: V
         softcap=config.attention_softcap,
         causal=config.causal,
     )
-    return g.linear(a, "self_attn.o_proj", config.hidden_size, axes=("embed", "heads"), bias=config.output_bias)
+    return g.linear(
+        a, "self_attn.o_proj", config.hidden_size, axes=("embed", Axis("heads", config.heads)), bias=config.output_bias
+    )
 
 
 def gated_mlp(config: ModelConfig, g: Builder, x: Value) -> Value:

@@ -62,7 +62,7 @@ def build(config: ModelConfig, g: Builder) -> None:
 
     h = g.scale(embed(config, g), math.sqrt(config.hidden_size))
     for i in range(config.layers):
-        with g.scope(f"model.layers.{i}"):
+        with g.scope(f"model.layers.{i}", layer=i):
             q, k, v = project_qkv(config, g, norm(h, "input_layernorm"))
             q = norm(q, "self_attn.q_norm", width=config.head_dim)
             k = norm(k, "self_attn.k_norm", width=config.head_dim)

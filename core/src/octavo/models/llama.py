@@ -49,7 +49,7 @@ def build(config: ModelConfig, g: Builder) -> None:
     """Pre-norm decoder with rotary grouped-query attention and a gated MLP."""
     h = embed(config, g)
     for i in range(config.layers):
-        with g.scope(f"model.layers.{i}"):
+        with g.scope(f"model.layers.{i}", layer=i):
             x = g.rms_norm(h, "input_layernorm", eps=config.norm_eps)
             q, k, v = project_qkv(config, g, x)
             q, k = g.rope(q, k, config.ropes[i])

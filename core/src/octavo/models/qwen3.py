@@ -23,7 +23,7 @@ def build(config: ModelConfig, g: Builder) -> None:
     """Pre-norm decoder as Llama's, with normalised queries and keys."""
     h = embed(config, g)
     for i in range(config.layers):
-        with g.scope(f"model.layers.{i}"):
+        with g.scope(f"model.layers.{i}", layer=i):
             x = g.rms_norm(h, "input_layernorm", eps=config.norm_eps)
             q, k, v = project_qkv(config, g, x)
             q = g.rms_norm(q, "self_attn.q_norm", eps=config.norm_eps, width=config.head_dim)

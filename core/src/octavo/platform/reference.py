@@ -27,7 +27,7 @@ from octavo.platform.step import StepInput, StepOutput
 from octavo.quant import FORMATS, WeightTensor, dequantise
 
 REFERENCE_CAPABILITIES = Capabilities(
-    ops=frozenset(OPS),
+    ops=frozenset(name for name, op in OPS.items() if op.across is None),  # it spans no ranks
     weight_formats=frozenset(FORMATS),
     block_sizes=(16, 1, 2, 4, 8, 32, 64, 128, 256),
     attention=frozenset({"window", "softcap", "sinks", "bidirectional"}),

@@ -35,7 +35,12 @@ def _embed_infer(inputs: Sequence[TensorType], weights: Sequence[WeightSpec], at
 
 
 def _embed(call: Call) -> tuple[Array, ...]:
-    return (call.weights[0][call.inputs[0].astype(np.int64)],)
+    table = call.weights[0]
+    ids = call.inputs[0].astype(np.int64) - int(number(call.attrs, "first", 0))
+    outside = (ids < 0) | (ids >= len(table)) if "first" in call.attrs else np.zeros(len(ids), bool)
+    rows = table[np.where(outside, 0, ids)]
+    rows[outside] = 0
+    return (rows,)
 
 
 def _embed_generate(rng: np.random.Generator, sizes: Sizes) -> Case:
@@ -95,7 +100,7 @@ MAP_IDS = OpSpec(
 )
 EMBED = OpSpec(
     "embed",
-    "(ids i32[T]; table[V, W]; dtype) -> [T, W]",
+    "(ids i32[T]; table[V, W]; dtype, first?) -> [T, W]    with first: rows of ids from there on, 0 for others",
     _embed_infer,
     _embed,
     lambda i, w, a, s: 0.0,

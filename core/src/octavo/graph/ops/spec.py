@@ -99,6 +99,8 @@ class Case:
 Infer: TypeAlias = Callable[[Sequence[TensorType], Sequence[WeightSpec], Attrs], tuple[TensorType, ...]]
 Kernel: TypeAlias = Callable[[Call], tuple[Array, ...]]
 """One op in numpy: the outputs of a node, in order."""
+Across: TypeAlias = Callable[[Sequence[Call]], list[tuple[Array, ...]]]
+"""A collective in numpy: the outputs of each rank, in the order of the calls."""
 Operations: TypeAlias = Callable[[Sequence[TensorType], Sequence[WeightSpec], Attrs, Sizes], float]
 Generate: TypeAlias = Callable[[np.random.Generator, Sizes], Case]
 
@@ -113,7 +115,8 @@ class OpSpec:
 
     ``schema`` is its signature in one line. ``infer`` gives the output types or raises GraphError.
     ``operations`` counts arithmetic; ``generate`` makes seeded arguments. ``stored_bytes`` and ``kv_bytes`` are what a
-    step reads of weights and moves through the cache.
+    step reads of weights and moves through the cache. A collective has ``across``, which is its meaning: the outputs of
+    each rank from the calls of all ranks of its group; ``reference`` is that of a group of one.
     """
 
     name: str
@@ -124,6 +127,7 @@ class OpSpec:
     generate: Generate
     stored_bytes: Callable[[Sequence[WeightSpec], Sizes], float] = _every_weight
     kv_bytes: Operations = lambda inputs, weights, attrs, sizes: 0.0
+    across: Across | None = None
 
     def cost(self, inputs: Sequence[TensorType], weights: Sequence[WeightSpec], attrs: Attrs, sizes: Sizes) -> Cost:
         """The op's work in a step of ``sizes``. Integer inputs (ids, tables) are too small to count."""
