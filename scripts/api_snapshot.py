@@ -33,8 +33,8 @@ PUBLIC: Mapping[str, str | None] = {
     "octavo.platform": "CONTRACT",
     "octavo.platform.hookspecs": None,
     "octavo.quant": None,
-    "octavo.text.reasoning": None,
-    "octavo.text.tools": None,
+    "octavo.text.parsing.reasoning": None,
+    "octavo.text.parsing.tools": None,
 }
 
 Surface = dict[str, dict[str, list[str]]]  # package -> name -> what it promises, one line each

@@ -67,7 +67,7 @@ class StructuredOutput:
       ``{"structures": [{"begin", "schema", "end"}, …], "triggers": [...]}``.
 
     ``json`` and ``structural_tag`` become JSON text, ``choice`` a tuple. Whether a model's tokens can be held to it is
-    found out when it is compiled (`octavo.text.grammar`). ``param`` is the request field that errors name.
+    found out when it is compiled (`octavo.text.grammar.grammars`). ``param`` is the request field that errors name.
 
     Raises RequestError for anything but one of them, for a wrong type, and for what is larger than
     `MAX_GRAMMAR_BYTES` or deeper than `MAX_SCHEMA_DEPTH`.

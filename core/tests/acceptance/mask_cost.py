@@ -31,7 +31,7 @@ from acceptance.validity import schemas
 from octavo import LLM, SamplingParams
 from octavo.runner import Batch
 from octavo.sampling import StructuredOutput
-from octavo.text.grammar import GrammarState
+from octavo.text.grammar.grammars import GrammarState
 
 FORMS = {
     "plain": {

@@ -29,7 +29,7 @@ from octavo import LLM, SamplingParams
 from octavo.runner.masks import allowed_tokens, word_count
 from octavo.sampling import StructuredOutput
 from octavo.text import Tokenizer, load_tokenizer
-from octavo.text.grammar import Grammars
+from octavo.text.grammar.grammars import Grammars
 
 MAX_TOKENS = 300
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from text.corpus import CORPUS
+from text.tokenizer.corpus import CORPUS
 
 from octavo.engine.outputs import RequestState
 from octavo.sampling import SamplingParams

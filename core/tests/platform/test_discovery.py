@@ -10,8 +10,8 @@ from octavo.errors import UnknownArchitecture
 from octavo.models.registry import family_for
 from octavo.platform import CONTRACT
 from octavo.platform.discovery import Found, Registry, discover
-from octavo.text.reasoning import reasoning_parser_for
-from octavo.text.tools import tool_parser_for, tool_parser_named
+from octavo.text.parsing.reasoning import reasoning_parser_for
+from octavo.text.parsing.tools import tool_parser_for, tool_parser_named
 
 Install = Callable[..., None]
 Source = Callable[..., str]
@@ -198,9 +198,9 @@ def test_a_plugin_may_bring_parsers_which_are_told_from_families_by_their_type(i
     install(
         "parsers",
         "from octavo.platform import hookimpl\n"
-        "from octavo.text.reasoning import ReasoningParser\n"
-        "from octavo.text.reasoning.between import between\n"
-        "from octavo.text.tools import GENERIC, ToolParser\n"
+        "from octavo.text.parsing.reasoning import ReasoningParser\n"
+        "from octavo.text.parsing.reasoning.between import between\n"
+        "from octavo.text.parsing.tools import GENERIC, ToolParser\n"
         "MINE = ToolParser('mine', GENERIC.open, claims=lambda template: '<mine>' in template)\n"
         "THOUGHTS = between('muse', '<muse>', '</muse>')\n"
         "@hookimpl\n"

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 PACKAGES = ["cli", "server", "engine", "text", "scheduler", "kv", "runner", "models", "platform", "graph", "quant"]
-PACKAGES += ["step_plan", "config", "sampling", "pooling", "errors", "env", "_version"]
+PACKAGES += ["sandbox", "step_plan", "config", "sampling", "pooling", "errors", "env", "_version"]
 ROOMS = [
     "chat",
     "completions",
@@ -25,6 +25,7 @@ ROOMS = [
     "transport",
 ]
 PACKAGES += [f"server/{room}" for room in (*ROOMS, "loop", "app", "apis")]
+PACKAGES += [f"text/{room}" for room in ("parsing", "grammar", "tokenizer", "templates")]
 SUITE = [f"octavo_conformance/{name}" for name in ("judge", "worker", "checks", "report")]
 SUITE_MODULES = [f"octavo_conformance/{name}" for name in ("cli", "runner", "target", "bundle")]
 SUITE_MODULES += [f"octavo_conformance/worker/{name}" for name in ("serve", "play", "engine")]
@@ -69,6 +70,11 @@ def test_the_import_contracts_hold() -> None:
             "octavo/server/transport/__init__.py",
             "import octavo.server.generation",
             "the APIs of the server do not see each other; what they share lies below them",
+        ),
+        (
+            "octavo/text/tokenizer/__init__.py",
+            "import octavo.text.grammar",
+            "a room of text imports only from those below it",
         ),
         ("octavo/newcomer/__init__.py", "", "a package of core imports only from those below it"),
         ("octavo_cpu/__init__.py", "import octavo.engine", "a plugin imports only the public packages"),

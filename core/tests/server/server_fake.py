@@ -21,7 +21,7 @@ from octavo.errors import RequestError
 from octavo.pooling import PoolingParams, Vector
 from octavo.sampling import SamplingParams
 from octavo.step_plan import TokenLogprobs
-from octavo.text.fim import FillInMiddle
+from octavo.text.tokenizer.fim import FillInMiddle
 
 BOS, EOS = 256, 257
 WORDS = ("Hello", "Howdy", "Hi", ",", " wor", "ld", "!", " caf", "\u2028", "two\nlines", "é", "😀")

@@ -77,7 +77,7 @@ def serve(
     from octavo.server.loop import exposed, listen
     from octavo.server.loop import serve as serve_llm
     from octavo.server.transport.database import METADATA, Database
-    from octavo.text.template_worker import template_worker
+    from octavo.text.templates.worker import template_worker
 
     kept = database or Database.file(data_folder() / "server.db")
     settings = server.settings(

@@ -6,8 +6,8 @@ from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
 from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
-from octavo.text.bad_words import BadWords
-from octavo.text.grammar import Grammars
+from octavo.text.grammar.grammars import Grammars
+from octavo.text.tokenizer.bad_words import BadWords
 
 
 class Forms:

@@ -6,7 +6,7 @@ import openai
 import pytest
 from server_fake import BANG, BOS, COMMA, E_ACUTE, HELLO, HOWDY, TWIN, FakeEngine
 
-from octavo.text.fim import FillInMiddle
+from octavo.text.tokenizer.fim import FillInMiddle
 
 
 def test_one_prompt_one_choice(client: openai.OpenAI, engine: FakeEngine) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scripted_engine import ScriptedServer
 
 from octavo.text import load_tokenizer
-from octavo.text.parts import Part, Words
-from octavo.text.tools import ToolParser
+from octavo.text.parsing.parts import Part, Words
+from octavo.text.parsing.tools import ToolParser
 
 pytestmark = pytest.mark.real_model
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from server_fake import FakeEngine, FakeTokenizer
 from starlette.testclient import TestClient
-from text.tools.written import ONLY_FIRST, SCHEMA, WRITERS, parser_name, some_calls
+from text.parsing.tools.written import ONLY_FIRST, SCHEMA, WRITERS, parser_name, some_calls
 
 from octavo.server import ServerSettings, create_app
 from octavo.server.messages.writer import read_input

@@ -7,15 +7,15 @@ import json
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 from server_fake import FakeTokenizer
-from text.parsing import TIME, TOOLS, WEATHER, loaded, parse
+from text.parsing.drives import TIME, TOOLS, WEATHER, loaded, parse
 
 from octavo.errors import RequestError
 from octavo.sampling import StructuredOutput
 from octavo.server.generation.constraints import form_of
 from octavo.server.generation.parsers import Parsers
-from octavo.text.parts import Tool
-from octavo.text.reasoning.between import THINK
-from octavo.text.tools.registry import BUILT_IN
+from octavo.text.parsing.parts import Tool
+from octavo.text.parsing.reasoning.between import THINK
+from octavo.text.parsing.tools.registry import BUILT_IN
 
 BYTES = LLTokenizer("byte")
 FORCEABLE = [kind for kind in BUILT_IN if kind.grammar is not None]

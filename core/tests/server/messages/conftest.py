@@ -11,9 +11,9 @@ from server_fake import E_ACUTE, FakeEngine
 
 from octavo.server import ServerSettings
 from octavo.server.transport.limits import Limits
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Words
-from octavo.text.reasoning import ReasoningParser
-from octavo.text.tools import ToolParser
+from octavo.text.parsing.parts import CallArguments, CallBegins, Part, Thoughts, Words
+from octavo.text.parsing.reasoning import ReasoningParser
+from octavo.text.parsing.tools import ToolParser
 
 
 class Bracketed:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from server_fake import FakeEngine
 from starlette.testclient import TestClient
-from text.corpus import CORPUS
+from text.tokenizer.corpus import CORPUS
 
 from octavo.server import ServerSettings, create_app
 from octavo.text import Tokenizer, load_tokenizer

@@ -40,7 +40,7 @@ from octavo.server.transport.connection import while_connected
 from octavo.server.transport.errors import request_id_of
 from octavo.server.transport.fields import CHAT_UNBUILT
 from octavo.server.transport.sse import EventStream, event
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
 
 
 class ChatApi:

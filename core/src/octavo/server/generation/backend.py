@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from octavo.pooling import PoolingParams, Vector
 from octavo.sampling import SamplingParams
 from octavo.step_plan import TokenLogprobs
-from octavo.text.fim import FillInMiddle
+from octavo.text.tokenizer.fim import FillInMiddle
 
 
 class TextStream(Protocol):
-    """Tokens in, text out: ``octavo.text.detokenizer.Detokenizer``."""
+    """Tokens in, text out: ``octavo.text.tokenizer.detokenizer.Detokenizer``."""
 
     def push(self, ids: Sequence[int]) -> str:
         """The text that these tokens settle; empty while a character is incomplete."""
@@ -23,7 +23,7 @@ class TextStream(Protocol):
 
 
 class TextTokenizer(Protocol):
-    """The part of ``octavo.text.tokenizer.Tokenizer`` that the server calls, also from worker threads."""
+    """The part of ``octavo.text.tokenizer.tokenizer.Tokenizer`` that the server calls, also from worker threads."""
 
     @property
     def special_ids(self) -> AbstractSet[int]:

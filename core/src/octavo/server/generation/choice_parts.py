@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from octavo.server.generation.backend import Choice
-from octavo.text.parts import CallArguments, CallBegins, CallCut, Part, Unsettled
+from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, Part, Unsettled
 
 
 class ChoiceParts:

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from octavo.errors import RequestError
 from octavo.sampling import StructuredOutput
 from octavo.server.generation.parsers import Parsers
-from octavo.text.grammar_regex import ascii_classes
-from octavo.text.grammar_schema import BadForm
-from octavo.text.parts import Tool
-from octavo.text.reasoning.kind import ReasoningParser
-from octavo.text.tools import ToolParser
-from octavo.text.tools.grammars import json_rule
+from octavo.text.grammar.regex import ascii_classes
+from octavo.text.grammar.schema import BadForm
+from octavo.text.parsing.parts import Tool
+from octavo.text.parsing.reasoning.kind import ReasoningParser
+from octavo.text.parsing.tools import ToolParser
+from octavo.text.parsing.tools.grammars import json_rule
 
 _TEXT = r"TEXT: /(.|\n)*/"
 _GAP = r"GAP: /[ \n]{0,4}/"

@@ -1,8 +1,8 @@
 """The tokens of an answer's content, for its logprobs.
 
 An answer's tokens are more than its content: markers, reasoning, tool calls, what a stop string has cut off, the token
-that ended it. The parsers say where content stands in the answer's text (`octavo.text.parts.Words.spans`); here the
-characters of that text are traced to the bytes of the tokens that made them.
+that ended it. The parsers say where content stands in the answer's text (`octavo.text.parsing.parts.Words.spans`);
+here the characters of that text are traced to the bytes of the tokens that made them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import TextTokenizer
 from octavo.step_plan import TokenLogprobs
-from octavo.text.parts import Part, Span, Words
+from octavo.text.parsing.parts import Part, Span, Words
 
 _LONGEST_INCOMPLETE = 3  # bytes of a UTF-8 sequence that still wants one
 

@@ -12,7 +12,7 @@ import msgspec
 from octavo.server.transport.refusals import wrong
 
 _DEEPEST = 48
-"""Levels of nesting in arguments that are read; templates take a few more, see `octavo.text.chat`."""
+"""Levels of nesting in arguments that are read; templates take a few more, see `octavo.text.templates.chat`."""
 
 
 @dataclass
@@ -174,7 +174,7 @@ def _without_calls(message: Mapping[str, Any]) -> dict[str, Any]:
 def for_template(
     messages: Sequence[Mapping[str, Any]], *, calls_as_text: bool, short_ids: bool
 ) -> list[dict[str, Any]]:
-    """Calls and results as a model's chat template wants them, see `octavo.text.tools.ToolParser`."""
+    """Calls and results as a model's chat template wants them, see `octavo.text.parsing.tools.ToolParser`."""
     shown = []
     ids: dict[str, str] = {}
     for message in messages:

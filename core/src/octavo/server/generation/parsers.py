@@ -13,10 +13,10 @@ from octavo.platform.discovery import discover
 from octavo.sampling import ReasoningMarks
 from octavo.server.generation.backend import TextTokenizer
 from octavo.server.transport.settings import ServerSettings
-from octavo.text.answers import AnswerParser
-from octavo.text.parts import Tool
-from octavo.text.reasoning import ReasoningParser, reasoning_parser_for, reasoning_parser_named
-from octavo.text.tools import GENERIC, ToolParser, tool_parser_for, tool_parser_named
+from octavo.text.parsing.answers import AnswerParser
+from octavo.text.parsing.parts import Tool
+from octavo.text.parsing.reasoning import ReasoningParser, reasoning_parser_for, reasoning_parser_named
+from octavo.text.parsing.tools import GENERIC, ToolParser, tool_parser_for, tool_parser_named
 
 AUTO = "auto"
 

@@ -15,8 +15,8 @@ from octavo.server.generation.history import History, unanswered_as_text
 from octavo.server.generation.rewriting import first_taken
 from octavo.server.generation.schema import CompletionRequest
 from octavo.server.transport.cores import roam
-from octavo.text.fim import FillInMiddle, encode_inside
-from octavo.text.parts import Tool
+from octavo.text.parsing.parts import Tool
+from octavo.text.tokenizer.fim import FillInMiddle, encode_inside
 
 T = TypeVar("T")
 

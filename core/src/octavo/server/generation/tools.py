@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from octavo.server.generation.schema import ChatCompletionRequest
 from octavo.server.transport.refusals import wrong
-from octavo.text.parts import Tool
+from octavo.text.parsing.parts import Tool
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 NAMES = "1 to 128 letters, digits and _ . -"

@@ -26,9 +26,9 @@ from octavo.server.generation.service import Service
 from octavo.server.generation.streams import Job, Tally, Whole, run
 from octavo.server.transport.refusals import naming
 from octavo.step_plan import TokenLogprobs
-from octavo.text.answers import AnswerParser
-from octavo.text.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
-from octavo.text.tools import GENERIC, taught
+from octavo.text.parsing.answers import AnswerParser
+from octavo.text.parsing.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
+from octavo.text.parsing.tools import GENERIC, taught
 
 
 @dataclass(frozen=True)

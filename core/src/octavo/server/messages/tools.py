@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from octavo.server.messages.refusals import known_only, wrong
-from octavo.text.parts import Tool
+from octavo.text.parsing.parts import Tool
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """What a tool may be called."""

@@ -37,7 +37,7 @@ from octavo.server.messages.replies import (
     Usage,
 )
 from octavo.server.transport.sse import event
-from octavo.text.parts import CallArguments, CallBegins, CallCut, Part, Thoughts, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, Part, Thoughts, Words
 
 _INVALID = "INVALID_JSON"
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from octavo.server.generation.tools import described
 from octavo.server.transport.refusals import wrong
-from octavo.text.parts import Tool
+from octavo.text.parsing.parts import Tool
 
 _CHOICES = ("auto", "none", "required")
 

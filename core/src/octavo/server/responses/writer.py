@@ -29,7 +29,7 @@ from octavo.server.responses.replies import (
     ResponseUsage,
 )
 from octavo.server.transport.errors import Failure
-from octavo.text.parts import CallArguments, CallBegins, CallCut, Thoughts, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, Thoughts, Words
 
 _ERROR_CODES = {400: "invalid_prompt", 404: "invalid_prompt", 429: "rate_limit_exceeded"}
 """The API has a closed list of codes; all other failures are the server's."""

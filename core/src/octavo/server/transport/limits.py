@@ -5,7 +5,7 @@
     connections … idle_seconds         protocol.py      before there is a request
     body_bytes, body_seconds           middleware.py    while it arrives
     json_depth … schema_depth          body_limits.py   on its JSON, before anything is built from it
-    grammar_*, template_*              a killable process, `octavo.text.worker`
+    grammar_*, template_*              a killable process, `octavo.sandbox.worker`
     queued_*                           the scheduler's queue
     request_seconds                    middleware.py
     reader_seconds, keep_alive_seconds protocol.py, sse.py

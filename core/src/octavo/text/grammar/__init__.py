@@ -1,0 +1,1 @@
+"""Structured output: from a schema, regex or grammar to the tokens that may come next."""

@@ -1,0 +1,1 @@
+"""Reading what a model wrote: content, reasoning and tool calls, as it comes."""

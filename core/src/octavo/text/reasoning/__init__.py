@@ -1,6 +1,0 @@
-"""How models write their thoughts: a parser for each way, and which model has which."""
-
-from octavo.text.reasoning.kind import ReasoningParser, ThoughtParser
-from octavo.text.reasoning.registry import reasoning_parser_for, reasoning_parser_named
-
-__all__ = ["ReasoningParser", "ThoughtParser", "reasoning_parser_for", "reasoning_parser_named"]

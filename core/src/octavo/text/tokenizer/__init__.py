@@ -1,0 +1,1 @@
+"""From text to token ids and back: vocabularies, streams of text, stop strings."""
