@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from octavo import LLM, EngineConfig
-from octavo.config import ALREADY_SO, UNBUILT, refuse_unbuilt
+from octavo.config import ALREADY_SO, UNSUPPORTED, refuse_unsupported
 from octavo.errors import CheckpointError, ConfigError
 
 
@@ -19,7 +19,7 @@ from octavo.errors import CheckpointError, ConfigError
     ],
 )  # fmt: skip
 def test_a_setting_that_is_not_built_is_refused_with_what_is_so_instead(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is not supported: {UNBUILT[name]}"):
+    with pytest.raises(ConfigError, match=f"{name} is not supported: {UNSUPPORTED[name]}"):
         LLM("no/such/model/here", **{name: value})
 
 
@@ -42,9 +42,9 @@ def test_a_setting_that_nobody_knows_is_a_type_error_as_in_any_call() -> None:
 
 
 def test_what_is_so_already_is_among_what_is_known() -> None:
-    assert set(UNBUILT) >= ALREADY_SO
+    assert set(UNSUPPORTED) >= ALREADY_SO
     for name in ALREADY_SO:
-        refuse_unbuilt(name, True)
+        refuse_unsupported(name, True)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])

@@ -88,7 +88,7 @@ class EngineConfig:
     special_tokens_in_messages: bool = False
     """Whether messages may write special tokens of the model, as they could in a plain prompt."""
     grammar_seconds: float = 10.0
-    """How long compiling the form of structured output may take."""
+    """How long compiling the constraint of structured output may take."""
     grammar_memory: int = 2**30
     """Bytes that it may take."""
     step_timeout: float = 300.0
@@ -142,7 +142,7 @@ def dtype_named(name: str | None, known: Mapping[str, str | None], setting: str)
     return known[name]
 
 
-UNBUILT: Mapping[str, str] = {
+UNSUPPORTED: Mapping[str, str] = {
     "api_key": "the server does not authenticate its clients yet",
     "cpu_offload_gb": "weights stay on the device that runs them",
     "data_parallel_size": "one engine serves; start several servers behind a balancer",
@@ -197,9 +197,9 @@ _ASKS_FOR_NOTHING: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def refuse_unbuilt(name: str, value: object) -> None:
+def refuse_unsupported(name: str, value: object) -> None:
     """ConfigError for a setting that is not built, unless its value asks for nothing. TypeError for an unknown name."""
-    if name not in UNBUILT:
+    if name not in UNSUPPORTED:
         raise TypeError(f"{name!r} is no setting of Octavo")
     if value not in _ASKS_FOR_NOTHING.get(name, (None, False, "auto")):
-        raise ConfigError(f"{name} is not supported: {UNBUILT[name]}")
+        raise ConfigError(f"{name} is not supported: {UNSUPPORTED[name]}")

@@ -55,7 +55,7 @@ def _token_id(name: str, token: object) -> None:
 
 @dataclass(frozen=True)
 class StructuredOutput:
-    """The form that an output must have, given by exactly one of its fields.
+    """What an output must be, given by exactly one of its fields.
 
     * ``json``: a JSON schema (draft 2020-12), as text or as what `json.loads` makes of it;
     * ``json_object``: any JSON object;
@@ -63,7 +63,7 @@ class StructuredOutput:
       look-around, boundaries and back references;
     * ``choice``: one of some strings;
     * ``grammar``: a context-free grammar, in llguidance's variant of Lark or in GBNF;
-    * ``structural_tag``: free text in which some beginnings open a part with a form of its own, as vLLM has it:
+    * ``structural_tag``: free text in which some beginnings open a part with a grammar of its own, as vLLM has it:
       ``{"structures": [{"begin", "schema", "end"}, …], "triggers": [...]}``.
 
     ``json`` and ``structural_tag`` become JSON text, ``choice`` a tuple. Whether a model's tokens can be held to it is
@@ -100,20 +100,20 @@ class StructuredOutput:
         try:
             size = len(self.source.encode())
         except UnicodeEncodeError as error:
-            raise self._error(f"{self.form} has a lone surrogate, which is no character") from error
+            raise self._error(f"{self.kind} has a lone surrogate, which is no character") from error
         if size > MAX_GRAMMAR_BYTES:
-            raise self._error(f"{self.form} has {size} bytes; at most {MAX_GRAMMAR_BYTES} are taken")
+            raise self._error(f"{self.kind} has {size} bytes; at most {MAX_GRAMMAR_BYTES} are taken")
 
     @property
-    def form(self) -> str:
+    def kind(self) -> str:
         """Which of the fields is set."""
         return next(n for n in _FORMS if getattr(self, n) not in (None, False))
 
     @property
     def source(self) -> str:
         """What the field holds, as one text; empty for ``json_object``."""
-        value = getattr(self, self.form)
-        if self.form == "choice":
+        value = getattr(self, self.kind)
+        if self.kind == "choice":
             return json.dumps(value, ensure_ascii=False)
         return value if isinstance(value, str) else ""
 
@@ -184,12 +184,12 @@ class SamplingParams:
     context's end.
 
     ``visible_special_ids`` are special tokens that have text even with ``skip_special_tokens``: what a parser of the
-    text looks for.
-    ``structured`` holds the output to a form; a choice ends with "stop" when its form is complete and nothing may
-    follow, whatever ``min_tokens`` and ``ignore_eos`` say. ``allowed_token_ids`` are the only tokens that are ever
-    drawn: without an end-of-sequence token among them, a choice ends by its length. ``bad_words`` never occur in the
-    text of the output, whatever tokens would spell them, also inside of longer words; capitals count, spaces before a
-    word do not. One that is token ids is forbidden as that sequence of tokens, and so is a special token by its name.
+    text looks for. ``structured`` holds the output to a constraint; a choice ends with "stop" when its constraint is
+    satisfied and nothing may follow, whatever ``min_tokens`` and ``ignore_eos`` say. ``allowed_token_ids`` are the only
+    tokens that are ever drawn: without an end-of-sequence token among them, a choice ends by its length. ``bad_words``
+    never occur in the text of the output, whatever tokens would spell them, also inside of longer words; capitals
+    count, spaces before a word do not. One that is token ids is forbidden as that sequence of tokens, and so is a
+    special token by its name.
 
     ``min_tokens`` holds off stop strings as well: one that is complete within that many tokens does not end the output.
     Where ``reasoning`` says how the model marks it, stop strings act on the answer alone, unless ``stop_in_reasoning``.

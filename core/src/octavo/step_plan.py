@@ -38,13 +38,13 @@ class TokenConstraint(Protocol):
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens that end the sequence. A mask has them where the form is complete."""
+        """Tokens that end the sequence. A mask has them where the constraint is satisfied."""
 
     def mask(self, out: Words) -> str | None:
         """Overwrite ``out`` [ceil(V / 32)] with the tokens that may come next. Returns a sentence if none can."""
 
     def accept(self, token: int) -> bool:
-        """Go on by a token that the mask had. True: the form is complete, and nothing more may follow."""
+        """Go on by a token that the mask had. True: the constraint is satisfied, and nothing more may follow."""
 
     def fork(self) -> TokenConstraint:
         """The same state for another sequence that goes its own way from here."""
@@ -70,7 +70,7 @@ class NewRow:
     tables: list[list[int]]
     """Per KV group the block ids in order; 0 where a window has left a block behind."""
     constraint: TokenConstraint | None = None
-    """What holds its output to a form. Shared with the scheduler, which moves it on."""
+    """What holds its output to a constraint. Shared with the scheduler, which moves it on."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from octavo.cli.engine_options import describe
 from octavo.cli.main import app
-from octavo.config import ALREADY_SO, UNBUILT, flag
+from octavo.config import ALREADY_SO, UNSUPPORTED, flag
 from octavo.errors import CheckpointError, ConfigError
 
 
@@ -17,7 +17,7 @@ def _serve(*words: str) -> None:
     CliRunner().invoke(app, ["serve", *words, "--port", "0"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("name", sorted(UNBUILT))
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 def test_a_flag_that_is_not_built_is_refused_wherever_it_stands(name: str, tmp_path: Path) -> None:
     given = f"{flag(name)}=4"
     for words in ((given, str(tmp_path)), (str(tmp_path), given), (str(tmp_path), flag(name), "4")):

@@ -6,7 +6,7 @@ import pytest
 from engine.simulated_time import SimulatedClock
 from engine.tiny_engine import TinyEngine, alone, engine, greedy, prompt
 
-from octavo.engine.rehearsal import describe_target
+from octavo.engine.warm_up import describe_target
 from octavo.platform import BucketPolicy, Limits
 from octavo.scheduler.target import LEAST_CHUNK
 

@@ -15,7 +15,7 @@ import numpy as np
 from engine.simulated_time import SimulatedClock, TimedExecutable
 
 from octavo.engine.core import EngineCore
-from octavo.engine.rehearsal import rehearse
+from octavo.engine.warm_up import warm_up
 from octavo.graph import Builder, Graph, RopeSpec
 from octavo.kv import KVGroup, KVManager
 from octavo.platform import (
@@ -186,7 +186,7 @@ def engine(
     measured: Callable[[], float] = time.perf_counter
     if clock is not None:
         executables = {bucket: TimedExecutable(inner, clock) for bucket, inner in executables.items()}
-        rehearse(scheduler.times, config, groups, block_size, executables, store, None, clock)
+        warm_up(scheduler.times, config, groups, block_size, executables, store, None, clock)
         measured = clock
     batch = Batch(config.max_num_seqs, context, block_size, len(groups), vocab_size=VOCAB, absent=absent)
     runner = Runner(executables, store, batch, absent=absent)

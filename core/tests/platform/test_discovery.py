@@ -207,8 +207,8 @@ def test_a_plugin_may_bring_parsers_which_are_told_from_families_by_their_type(i
         "def octavo_models():\n    return [MINE, THOUGHTS]\n",
     )
     plugged = discover().families
-    tools, thoughts = tool_parser_for("<mine>", plugged), reasoning_parser_for("<muse>", plugged)
-    assert (tools and tools.name, thoughts and thoughts.name) == ("mine", "muse")
+    tools, reasoning = tool_parser_for("<mine>", plugged), reasoning_parser_for("<muse>", plugged)
+    assert (tools and tools.name, reasoning and reasoning.name) == ("mine", "muse")
     assert tool_parser_named("mine", plugged) is tools
     with pytest.raises(UnknownArchitecture, match="Mine"):
         family_for({"architectures": ["Mine"]}, plugged)

@@ -207,7 +207,7 @@ def check_limits(plan: StepPlan, scheduler: Scheduler, lengths: dict[str, int]) 
 
 def logits_rows(plan: StepPlan, scheduler: Scheduler) -> int:
     scored = {
-        row.id for family in scheduler._families.values() for row in family if row.params.prompt_logprobs is not None
+        row.id for family in scheduler._groups.values() for row in family if row.params.prompt_logprobs is not None
     }
     return sum(
         count if row_id in scored else min(1, samples)
@@ -216,14 +216,14 @@ def logits_rows(plan: StepPlan, scheduler: Scheduler) -> int:
 
 
 def check_accounts(scheduler: Scheduler) -> None:
-    """Between two steps: blocks, references and seats add up, and waste is within its bound."""
+    """Between two steps: blocks, references and row_slots add up, and waste is within its bound."""
     kv, pool = scheduler.kv, scheduler.kv.pool
-    rows = [row for family in scheduler._families.values() for row in family]
+    rows = [row for family in scheduler._groups.values() for row in family]
     named = Counter(b for row in rows for table in row.kv.tables for b in table if b != NULL_BLOCK)
     assert pool.free + pool.used == pool.num_blocks - 1
     assert pool.used == len(named)
     assert [named[b] for b in range(1, pool.num_blocks)] == pool.refs[1:]
-    assert scheduler._seats == sum(row.seats for row in scheduler._running)
+    assert scheduler._row_slots == sum(row.row_slots for row in scheduler._running)
     assert {r.id for r in scheduler._running if not r.kv.tracked} == {r.id for r in scheduler._unseen}
     assert scheduler._running == sorted(scheduler._running, key=lambda row: row.key)
     filled: dict[int, int] = {}  # block -> tokens in it
@@ -260,7 +260,7 @@ class Bench:
         plan = self.in_flight = self.scheduler.schedule()
         assert (plan is None) == (self.scheduler.unfinished == 0)
         if plan is not None:
-            lengths = {r.id: len(r.tokens) for family in self.scheduler._families.values() for r in family}
+            lengths = {r.id: len(r.tokens) for family in self.scheduler._groups.values() for r in family}
             check_limits(plan, self.scheduler, lengths)
             if oldest is not None and not self.scheduler.config.limits.prefill_xor_decode:
                 assert oldest.id in plan.rows, "the first row by key runs in every step"

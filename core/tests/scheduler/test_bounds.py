@@ -176,7 +176,7 @@ def test_every_step_within_the_limits_is_no_larger_than_one_of_the_largest(
     volume: int | None, exclusive: bool, seqs: int, data: st.DataObject
 ) -> None:
     bounds = scheduler(seqs=seqs, limits=Limits(max_volume=volume, prefill_xor_decode=exclusive)).bounds
-    rows = data.draw(st.integers(1, min(bounds.seats, (volume or 300) // 4)))
+    rows = data.draw(st.integers(1, min(bounds.row_slots, (volume or 300) // 4)))
     blocks = data.draw(st.integers(1, min(16, bounds.context_limit(rows) // 4)))
     tokens = data.draw(st.integers(rows, max(rows, min(bounds.tokens, rows * blocks * 4))))
     step = Bucket(tokens, rows, rows, blocks)

@@ -89,7 +89,7 @@ def test_the_last_come_of_the_lowest_priority_is_preempted_and_goes_on_unchanged
     wishes = {"first": (0, 11), "urgent": (-1, 12), "last": (0, 13)}
     for name, (priority, start) in wishes.items():
         b.scheduler.add(request(name, prompt(8, start), priority=priority, max_tokens=12))
-    rows = {row.id: row for family in b.scheduler._families.values() for row in family}
+    rows = {row.id: row for family in b.scheduler._groups.values() for row in family}
     preempted = []
     while b.scheduler.unfinished:
         b.step()
@@ -136,7 +136,7 @@ def test_two_requests_hold_the_full_blocks_of_a_common_prefix_once(together: boo
     b.scheduler.add(request("b", [*common, 4, 5, 6, 7]))
     b.step()
     b.step()
-    a, c = (b.scheduler._families[name][0].kv.tables[0] for name in "ab")
+    a, c = (b.scheduler._groups[name][0].kv.tables[0] for name in "ab")
     assert a[:6] == c[:6]
     assert b.scheduler.kv.pool.used == 6 + 1 + 1
     b.drain()
@@ -360,7 +360,7 @@ def test_the_volume_holds_back_later_rows_and_never_the_first() -> None:
 
 def test_chunks_keep_their_multiple_and_decodes_cannot_crowd_them_out() -> None:
     b = bench(seqs=8, tokens=8, limits=Limits(chunk_multiple=4))
-    assert b.scheduler.bounds.seats == 5
+    assert b.scheduler.bounds.row_slots == 5
     for i in range(8):
         b.scheduler.add(request(str(i), prompt(11, i)))
     b.drain()

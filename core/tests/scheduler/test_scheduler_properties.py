@@ -151,7 +151,7 @@ class AnyTraffic(RuleBasedStateMachine):
         request_id = data.draw(st.sampled_from(sorted(self.requests)))
         n = self.requests[request_id].params.n
         index = None if whole else data.draw(st.integers(0, n - 1))
-        family = self.bench.scheduler._families.get(request_id, [])
+        family = self.bench.scheduler._groups.get(request_id, [])
         alive = {row.index for row in family if index is None or row.index == index}
         if family and family[0].choices > 1 and 0 in alive:
             alive = set(range(n))  # before the fork, choice 0 stands for all

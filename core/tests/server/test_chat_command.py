@@ -300,20 +300,20 @@ def test_refusals_are_readable_and_end_nothing(answer: tuple[int, str, str], tol
 
 
 def test_thoughts_are_shown_apart_and_not_remembered() -> None:
-    thoughts = 'data: {"choices": [{"delta": {"reasoning_content": "Hm, "}}]}\n\n'
-    thoughts += 'data: {"choices": [{"delta": {"reasoning": "well."}}]}\n\n'
-    with other_server((200, STREAM, thoughts + SAID + END), (200, STREAM, SAID + END)) as (url, asked):
+    reasoning = 'data: {"choices": [{"delta": {"reasoning_content": "Hm, "}}]}\n\n'
+    reasoning += 'data: {"choices": [{"delta": {"reasoning": "well."}}]}\n\n'
+    with other_server((200, STREAM, reasoning + SAID + END), (200, STREAM, SAID + END)) as (url, asked):
         assert "Hm, well.\nGood day\n" in talk(url, "one", "two", model="m")
     assert b"Hm" not in asked[1][1]
     assert b"Good day" in asked[1][1]
 
 
 def test_in_a_terminal_thoughts_are_dim() -> None:
-    thoughts = 'data: {"choices": [{"delta": {"reasoning": "Hm."}}]}\n\n'
+    reasoning = 'data: {"choices": [{"delta": {"reasoning": "Hm."}}]}\n\n'
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="standard", width=200, highlight=False)
     lines = iter(["one", "/exit"])
-    with other_server((200, STREAM, thoughts + SAID + END)) as (url, _):
+    with other_server((200, STREAM, reasoning + SAID + END)) as (url, _):
         chat(url, "m", console=console, read_line=lambda prompt: next(lines))
     assert "\x1b[2mHm.\x1b[0m\nGood day\n" in screen.getvalue()
 

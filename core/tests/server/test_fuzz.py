@@ -20,7 +20,7 @@ from octavo.server.generation.prompts import conversation_prompt, normalise_mess
 from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest
 from octavo.server.transport.body import parse
 from octavo.server.transport.body_limits import check_body
-from octavo.server.transport.fields import CHAT_UNBUILT, COMPLETION_UNBUILT
+from octavo.server.transport.fields import CHAT_UNSUPPORTED, COMPLETION_UNSUPPORTED
 from octavo.server.transport.limits import Limits
 from octavo.server.transport.sse import DONE, event
 
@@ -45,7 +45,7 @@ SCALARS = (
 JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12
 )
-FIELDS = sorted({*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields, *CHAT_UNBUILT, "input"})
+FIELDS = sorted({*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields, *CHAT_UNSUPPORTED, "input"})
 LIKELY = st.one_of(
     st.fixed_dictionaries({}, optional={"role": st.sampled_from(["user", "system", "tool"]) | JSON, "content": JSON}),
     st.lists(st.integers(0, 300), max_size=4),
@@ -99,16 +99,16 @@ def _got(work: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("model", "unbuilt"), [(ChatCompletionRequest, CHAT_UNBUILT), (CompletionRequest, COMPLETION_UNBUILT)]
+    ("model", "unsupported"), [(ChatCompletionRequest, CHAT_UNSUPPORTED), (CompletionRequest, COMPLETION_UNSUPPORTED)]
 )
 @settings(deadline=None, max_examples=300)
 @given(data=st.data())
-def test_any_bytes_are_a_request_or_a_refusal(model: Any, unbuilt: Any, data: st.DataObject) -> None:
+def test_any_bytes_are_a_request_or_a_refusal(model: Any, unsupported: Any, data: st.DataObject) -> None:
     raw = data.draw(st.binary(max_size=200) | BODIES.map(lambda body: json.dumps(body).encode()))
     if data.draw(st.booleans()) and raw:  # a few bytes wrong
         at = data.draw(st.integers(0, len(raw) - 1))
         raw = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + 1 :]
-    got = _got(lambda: parse(raw, model, unbuilt))
+    got = _got(lambda: parse(raw, model, unsupported))
     assert isinstance(got, model) or got.code
 
 
@@ -128,12 +128,12 @@ def test_limits_are_checked_on_values_of_any_type(body: Mapping[str, Any]) -> No
 async def _answerable(body: dict[str, Any]) -> None:
     """All that is done to a request before the engine has it."""
     if "messages" in body:
-        chat = parse(json.dumps(body).encode(), ChatCompletionRequest, CHAT_UNBUILT)
+        chat = parse(json.dumps(body).encode(), ChatCompletionRequest, CHAT_UNSUPPORTED)
         chat_params(chat, {})
         messages = normalise_messages(chat.messages)
         await conversation_prompt(messages, FakeTokenizer(), variables=chat.chat_template_kwargs or {})
     else:
-        completion = parse(json.dumps(body).encode(), CompletionRequest, COMPLETION_UNBUILT)
+        completion = parse(json.dumps(body).encode(), CompletionRequest, COMPLETION_UNSUPPORTED)
         completion_params(completion, {})
         split_prompts(completion.prompt)
 

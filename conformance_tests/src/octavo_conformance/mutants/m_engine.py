@@ -111,7 +111,7 @@ class AbortsTooLittle(Wrapped):
         real = Scheduler.abort
 
         def abort(self: Scheduler, request_id: str, index: int | None = None) -> bool:
-            rows = self._families.get(request_id, ())
+            rows = self._groups.get(request_id, ())
             held = [b for row in rows for b in row.kv.tables[0] if b]
             if held:
                 self.kv.pool.share(held[0])

@@ -166,9 +166,9 @@ class _Session:
             asked = [*opening, *self._messages, question]
             with closing(self._client.stream(self._model, asked, **self._fields)) as pieces:
                 for piece in pieces:
-                    if piece.text or piece.thoughts:
+                    if piece.text or piece.reasoning:
                         pace.tick()
-                        paper.write(piece.thoughts, piece.text)
+                        paper.write(piece.reasoning, piece.text)
                     if piece.tokens is not None:
                         pace.tokens = piece.tokens
                     if piece.finish_reason == "length":
@@ -195,15 +195,15 @@ class _Paper:
         self._blank = True
         """Nothing stands in the line yet."""
         self.said: list[str] = []
-        """The words, without thoughts."""
+        """The content, without reasoning."""
 
-    def write(self, thoughts: str, words: str) -> None:
-        """Write thoughts dim, then words."""
-        if thoughts:
+    def write(self, reasoning: str, words: str) -> None:
+        """Write reasoning dim, then content."""
+        if reasoning:
             if not self._thinking and self._styled:
                 self._file.write(_DIM)
             self._thinking = True
-            self._put(thoughts)
+            self._put(reasoning)
         if words:
             self._end_thoughts()
             self.said.append(words)

@@ -24,7 +24,7 @@ class Piece:
     """One event of an answer."""
 
     text: str = ""
-    thoughts: str = ""
+    reasoning: str = ""
     """What the model thinks aloud before it answers."""
     tokens: int | None = None
     """Tokens of the whole answer, where the event tells."""

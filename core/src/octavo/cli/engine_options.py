@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 
-from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNBUILT, EngineConfig, Settings, Task, dtype_named, flag
+from octavo.config import ALREADY_SO, DTYPES, KV_DTYPES, UNSUPPORTED, EngineConfig, Settings, Task, dtype_named, flag
 from octavo.errors import ConfigError
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -167,12 +167,12 @@ def plain_words(words: list[str], command: str) -> list[str]:
     An unknown flag may stand before an argument, where typer takes the flag for it.
     """
     harmless = {flag(name) for name in ALREADY_SO}
-    unbuilt = {flag(name): instead for name, instead in UNBUILT.items()}
+    unsupported = {flag(name): instead for name, instead in UNSUPPORTED.items()}
     words = [word for word in words if word not in harmless]
     for word in words:
         name = word.split("=", 1)[0]
-        if name in unbuilt:
-            raise ConfigError(f"{name} is not supported: {unbuilt[name]}")
+        if name in unsupported:
+            raise ConfigError(f"{name} is not supported: {unsupported[name]}")
         if name.startswith("-"):
             raise ConfigError(f"there is no option {name}; see: octavo {command} --help")
     return words

@@ -27,7 +27,7 @@ class ServerOptions:
         ),
     ] = "auto"
     reasoning_parser: Annotated[
-        str, typer.Option(help="How the model writes its thoughts: auto, none, or a parser's name.")
+        str, typer.Option(help="How the model writes its reasoning: auto, none, or a parser's name.")
     ] = "auto"
     trust_request_chat_template: Annotated[
         bool, typer.Option("--trust-request-chat-template", help="Let requests bring chat templates of their own.")

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from octavo.config import EngineConfig
 from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
+from octavo.engine.constraints import Constraints, NoConstraints
 from octavo.engine.core import NO_TEXT, NO_VECTORS
-from octavo.engine.forms import Forms, NoForms
 from octavo.engine.inbox import Inbox
 from octavo.engine.outputs import RequestDelta, RequestState, error_of
 from octavo.engine.pooled import NOTHING_SAMPLED, TASKS, check_params, finished, folded
@@ -51,7 +51,7 @@ class AsyncLLM:
         model_names: tuple[str, ...],
         max_model_len: int,
         default_params: Mapping[str, Any] = MappingProxyType({}),
-        forms: Forms | NoForms | None = None,
+        constraints: Constraints | NoConstraints | None = None,
         pooling: Pooling | None = None,
         vocab_size: int = 0,
     ) -> None:
@@ -65,7 +65,7 @@ class AsyncLLM:
         self._pooling = pooling
         self._vocab_size = vocab_size
         self._client = client
-        self._forms = forms or NoForms()
+        self._constraints = constraints or NoConstraints()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[str, Inbox[_News]] = {}
         self._numbers = itertools.count()
@@ -79,14 +79,14 @@ class AsyncLLM:
     def from_started(cls, started: Started, step_timeout: float = 0.0) -> AsyncLLM:
         """Over an engine that `octavo.engine.startup.start` made; see `InProcessClient` for ``step_timeout``."""
         # Now, when nobody is served yet, and not with the first request for structured output, when others are.
-        threading.Thread(target=started.forms.load, name="octavo-forms", daemon=True).start()
+        threading.Thread(target=started.constraints.load, name="octavo-constraints", daemon=True).start()
         return cls(
             InProcessClient(started.core, step_timeout),
             started.tokenizer,
             model_names=started.model_names,
             max_model_len=started.plan.max_model_len,
             default_params=started.generation.fields,
-            forms=started.forms,
+            constraints=started.constraints,
             pooling=started.model.pooling,
             vocab_size=started.model.config.vocab_size,
         )
@@ -183,9 +183,9 @@ class AsyncLLM:
         return vectors
 
     async def _prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
-        if self._forms.ready(params):
-            return self._forms.prepare(params)
-        return await asyncio.to_thread(self._forms.prepare, params)
+        if self._constraints.ready(params):
+            return self._constraints.prepare(params)
+        return await asyncio.to_thread(self._constraints.prepare, params)
 
     def _open(self, request: EngineRequest) -> Inbox[_News]:
         if request.id in self._streams:
@@ -222,13 +222,13 @@ class AsyncLLM:
 
     async def health(self) -> None:
         """Return if the engine serves. Raises EngineDead otherwise."""
-        illness = self._client.health()
-        if illness is not None:
-            raise EngineDead(illness)
+        health_error = self._client.health()
+        if health_error is not None:
+            raise EngineDead(health_error)
 
     async def close(self) -> None:
         """Stop the engine and free its device. Streams that still run raise EngineDead."""
         await asyncio.to_thread(self._client.close)
-        self._forms.close()
+        self._constraints.close()
         for stream in self._streams.values():
             stream.put(EngineDead("the engine was closed"))

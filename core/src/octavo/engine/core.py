@@ -196,9 +196,9 @@ class EngineCore:
         return result
 
     def _check_health(self, error: Exception) -> None:
-        illness = self._device.health()
-        if illness is not None:
-            raise EngineDead(f"the device stopped: {illness}") from error
+        health_error = self._device.health()
+        if health_error is not None:
+            raise EngineDead(f"the device stopped: {health_error}") from error
 
     def close(self) -> None:
         """Free the cache and the device; nothing runs after it. A second call does nothing."""

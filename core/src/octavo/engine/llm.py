@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, Task, dtype_named, refuse_unbuilt
+from octavo.config import DTYPES, KV_DTYPES, EngineConfig, Settings, Task, dtype_named, refuse_unsupported
 from octavo.engine.core import EngineCore
 from octavo.engine.embedder import Embedder
+from octavo.engine.offline_loop import OfflineLoop
 from octavo.engine.outputs import ChoiceDelta, RequestDelta, RequestState
 from octavo.engine.pooled import EmbeddingOutput, ScoreOutput
 from octavo.engine.progress import prompts_progress, startup_progress
 from octavo.engine.prompts import Prompt, as_batch, prompt_ids, prompt_text
 from octavo.engine.startup import start
-from octavo.engine.waves import Waves
 from octavo.errors import RequestError
 from octavo.pooling import PoolingParams
 from octavo.sampling import SamplingParams
@@ -85,8 +85,8 @@ class LLM:
     ``generation_config`` "none" keeps the checkpoint's own sampling from calls that give no parameters.
     ``special_tokens_in_messages`` lets what `chat` is given write the model's special tokens.
     ``itl_target_ms`` keeps the prompt chunks of a step so short that no request waits longer for its next token.
-    ``unbuilt`` takes the settings of other engines whose feature is not there: one that asks for it is refused with a
-    sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
+    ``unsupported`` takes the settings of other engines whose feature is not there: one that asks for it is refused
+    with a sentence, one that asks for what is so anyway passes. Raises ConfigError, CheckpointError or PlatformError.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class LLM:
         generation_config: str = "auto",
         special_tokens_in_messages: bool = False,
         seed: int = 0,
-        **unbuilt: Any,
+        **unsupported: Any,
     ) -> None:
-        for name, value in unbuilt.items():
-            refuse_unbuilt(name, value)
+        for name, value in unsupported.items():
+            refuse_unsupported(name, value)
         settings = Settings(
             dtype=dtype_named(dtype, DTYPES, "dtype"),
             kv_cache_dtype=dtype_named(kv_cache_dtype, KV_DTYPES, "kv_cache_dtype"),
@@ -149,8 +149,8 @@ class LLM:
         self._tokenizer = started.tokenizer
         self._numbers = itertools.count()
         self._generation = started.generation
-        self._forms = started.forms
-        self._waves = Waves(self._core, _UNDER_WAY * self.plan.max_num_seqs, self._forms)
+        self._constraints = started.constraints
+        self._waves = OfflineLoop(self._core, _UNDER_WAY * self.plan.max_num_seqs, self._constraints)
         self._embedder = Embedder(
             started.core,
             started.tokenizer,
@@ -191,8 +191,8 @@ class LLM:
             self.get_default_sampling_params() if sampling_params is None else sampling_params, len(batch)
         )
         tokens = [prompt_ids(prompt, self._tokenizer) for prompt in batch]
-        # Many prompts share their parameters, and preparing a form takes its time.
-        prepared = {key: self._forms.prepare(own)[0] for key, own in {id(own): own for own in params}.items()}
+        # Many prompts share their parameters, and preparing a constraint takes its time.
+        prepared = {key: self._constraints.prepare(own)[0] for key, own in {id(own): own for own in params}.items()}
         for ids, own, urgency in zip(tokens, params, _priorities(priority, len(batch)), strict=True):
             self._core.check(ids, prepared[id(own)], urgency)
         made = (self._building(*asked) for asked in zip(batch, tokens, params, strict=True))
@@ -297,7 +297,7 @@ class LLM:
     def close(self) -> None:
         """Free the model and its cache. Whoever asks for more is told so with EngineDead."""
         self._core.close()
-        self._forms.close()
+        self._constraints.close()
 
     # -- inside ---------------------------------------------------------------------------------
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from octavo import env
 from octavo.config import EngineConfig
 from octavo.engine.artifacts import all_missing, engine_store
+from octavo.engine.constraints import Constraints
 from octavo.engine.core import EngineCore
-from octavo.engine.forms import Forms
 from octavo.engine.generation import GenerationDefaults, generation_defaults
-from octavo.engine.rehearsal import describe_target, rehearse
 from octavo.engine.sizing import size_kv
+from octavo.engine.warm_up import describe_target, warm_up
 from octavo.errors import ArtifactMissing, ConfigError, PlatformError, UnsupportedFeature
 from octavo.graph.ops.spec import weight_bytes
 from octavo.kv import KVGroup, KVManager
@@ -51,7 +51,7 @@ class Started:
 
     core: EngineCore
     tokenizer: Tokenizer
-    forms: Forms
+    constraints: Constraints
     """Compiles structured output for the model."""
     model: Model
     platform: str
@@ -195,7 +195,7 @@ def _assemble(
     store = device.allocate_kv(layout, blocks)
     sampler = device.sampler()
     if config.itl_target_ms is not None:
-        rehearse(scheduler.times, scheduler.config, groups, plan.block_size, executables, store, sampler)
+        warm_up(scheduler.times, scheduler.config, groups, plan.block_size, executables, store, sampler)
         decision = describe_target(scheduler)
         _logger.info("%s", decision)
         plan = replace(plan, decisions=(*plan.decisions, decision))
@@ -223,10 +223,10 @@ def _assemble(
         pools=model.pooling is not None,
     )
     names = config.served_model_names or (default_name(config.model),)
-    forms = Forms(
+    constraints = Constraints(
         tokenizer, model.config.vocab_size, eos_ids, seconds=config.grammar_seconds, memory_bytes=config.grammar_memory
     )
-    return Started(core, tokenizer, forms, model, platform.info.name, plan, blocks, names)
+    return Started(core, tokenizer, constraints, model, platform.info.name, plan, blocks, names)
 
 
 def default_name(model: str) -> str:

@@ -35,7 +35,7 @@ def octavo_platforms() -> Iterable[Platform]:  # type: ignore[empty-body]
 @hookspec
 def octavo_models() -> Iterable[Any]:  # type: ignore[empty-body]
     """What this plugin adds to the built-in knowledge of models, each known by its type: families
-    (`octavo.models.Family`), ways of writing tool calls (`octavo.text.parsing.tools.ToolParser`) and thoughts
+    (`octavo.models.Family`), ways of writing tool calls (`octavo.text.parsing.tools.ToolParser`) and reasoning
     (`octavo.text.parsing.reasoning.ReasoningParser`).
 
     A plugin of models, unlike one of platforms, imports `octavo.models` and `octavo.text` as well.

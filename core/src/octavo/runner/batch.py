@@ -336,7 +336,7 @@ class _Special:
 
 
 def _holding(new: NewRow, vocab: int) -> tuple[Words, Words]:
-    """Without ``ignore_eos`` a complete form may end from ``min_tokens`` on, and with it never by itself."""
+    """Without ``ignore_eos`` a complete constraint may end from ``min_tokens`` on, and with it never by itself."""
     ends = new.constraint.ends if new.constraint is not None else frozenset()
     late = ends if new.params.ignore_eos else frozenset()
     return ~pack(late, vocab), ~pack(ends | new.end_ids | new.params.stop_ids, vocab)
@@ -357,7 +357,7 @@ def _fill(words: Words, row: _Row, banned: Iterable[int], present: Words | None)
         early = row.length - row.new.prompt_length < row.new.params.min_tokens
         if row.holding is not None and (early or row.new.params.ignore_eos):
             going_on = words & row.holding[early]
-            if going_on.any():  # else the form is complete, and ends whatever was asked
+            if going_on.any():  # else the constraint is satisfied, and ends whatever was asked
                 words[:] = going_on
     if present is not None:
         words &= present

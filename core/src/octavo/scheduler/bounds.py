@@ -49,9 +49,9 @@ class Bounds:
             )
         # Were there as many decodes as tokens, a running prompt could never get its next chunk.
         decodes = self.tokens if self.exclusive else self.tokens - self.chunk_multiple + 1
-        self.seats = min(config.max_num_seqs, limits.max_rows or config.max_num_seqs, decodes)
+        self.row_slots = min(config.max_num_seqs, limits.max_rows or config.max_num_seqs, decodes)
         """Rows in one step, and therefore sequences that run."""
-        self.prefill_rows = min(limits.max_prefill_rows or self.seats, self.seats)
+        self.prefill_rows = min(limits.max_prefill_rows or self.row_slots, self.row_slots)
         """Rows with a prompt chunk in one step."""
         blocks = kv.pool.num_blocks - 1
         self._token_sizes = sorted({b.tokens for b in self.buckets.buckets if b.tokens is not None})
@@ -75,7 +75,7 @@ class Bounds:
         """Steps such that every step that may be scheduled is no larger, in every size, than one of them."""
         blocks = -(-self.context // self.block_size)
         steps: list[Bucket] = []
-        for rows in range(self.seats, 0, -1):  # fewer rows may have longer contexts
+        for rows in range(self.row_slots, 0, -1):  # fewer rows may have longer contexts
             longest = min(blocks, self.context_limit(rows) // self.block_size) if self.volume else blocks
             if longest == 0 or (steps and longest == steps[-1].blocks):
                 continue
@@ -90,7 +90,7 @@ class Bounds:
         """Check that every step has a bucket; returns the most spare samples for which that holds."""
         self.buckets.prove(*self.largest_steps(0))
         sizes = sorted({b.samples for b in self.buckets.buckets if b.samples is not None}, reverse=True)
-        rows = self.prefill_rows if self.exclusive else self.seats  # of a step that may hold a prompt
+        rows = self.prefill_rows if self.exclusive else self.row_slots  # of a step that may hold a prompt
         for spare in (self.tokens, *(size - rows for size in sizes if size > rows)):
             if all(self.buckets.covers(step) for step in self.largest_steps(spare)):
                 return spare
@@ -112,9 +112,9 @@ class Bounds:
                 "leave it 0, or start the engine with the policy 'priority'",
                 param="priority",
             )
-        if params.n > self.seats:
+        if params.n > self.row_slots:
             raise RequestError(
-                f"n is {params.n}, and at most {self.seats} sequences can run at the same time; "
+                f"n is {params.n}, and at most {self.row_slots} sequences can run at the same time; "
                 "lower n, or raise --max-num-seqs and --max-num-batched-tokens",
                 param="n",
             )

@@ -29,7 +29,8 @@ class TokenEvent:
     stop_reason: int | str | None = None
     """The id among ``stop_token_ids`` that ended the choice; ``None`` for an end-of-sequence token."""
     complete: bool = False
-    """It ended with "stop" because its form is complete: its last token is no stop token, but belongs to the output."""
+    """It ended with "stop" because its constraint is satisfied: its last token is no stop token, but belongs to the
+    output."""
     error: str | None = None
     refused: bool = False
     """It ended with "error" because its request lets no token come next: the client's mistake, and not the engine's."""

@@ -44,7 +44,7 @@ class WaitingQueue:
         self.tokens -= len(request.tokens)
         return request
 
-    def bury(self, request: Request) -> None:
+    def discard(self, request: Request) -> None:
         """This queued request has just left WAITING for good."""
         self.tokens -= len(request.tokens)
         self._dead += 1

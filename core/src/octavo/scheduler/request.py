@@ -28,7 +28,7 @@ class Request:
 
     Give ``id``, ``prompt`` (token ids), ``params``, ``seed`` (resolved: never None), ``eos_ids``, and if
     wanted ``priority`` (lower is earlier), ``namespace`` (whose cached prefixes it shares) and
-    ``constraint`` (what holds its output to a form). The scheduler owns the object from `Scheduler.add`
+    ``constraint`` (what holds its output to a constraint). The scheduler owns the object from `Scheduler.add`
     on, and everything below the line.
     """
 
@@ -71,7 +71,7 @@ class Request:
     cached_tokens: int = field(init=False, default=0)
     """Prompt tokens found in the cache at the first admission."""
     prompt_logprobs: list[TokenLogprobs] | None = field(init=False, default=None)
-    """Collected until they are complete, where the request asked for them."""
+    """Completion until they are complete, where the request asked for them."""
 
     def __post_init__(self, prompt: Sequence[int]) -> None:
         params = self.params
@@ -84,7 +84,7 @@ class Request:
         self.prompt_logprobs = [] if params.prompt_logprobs is not None else None
 
     @property
-    def seats(self) -> int:
+    def row_slots(self) -> int:
         """Rows it counts as among ``max_num_seqs``: before the fork as many as it will need after."""
         return max(1, self.branches)
 

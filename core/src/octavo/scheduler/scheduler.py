@@ -31,7 +31,7 @@ def _key(request: Request) -> tuple[int, int, int]:
 
 
 @dataclass(slots=True)
-class _Room:
+class _Budget:
     """What is left of one step while it is being formed."""
 
     kind: Kind
@@ -48,7 +48,7 @@ class _Room:
 
 
 class Scheduler:
-    """Forms steps from requests. One step at a time: ``schedule``, run it, ``update``.
+    """Constraints steps from requests. One step at a time: ``schedule``, run it, ``update``.
 
     In a step, running rows with one pending token (decodes) are served first, then running prompts
     with a chunk each, then waiting requests, all by `Request.key`; one budget of tokens for all.
@@ -72,9 +72,9 @@ class Scheduler:
         """Of the steps that `observe` was told of; kept only under a target."""
         self._waiting = WaitingQueue()
         self._running: list[Request] = []  # by key; iterated over while preemption shortens its tail
-        self._families: dict[str, list[Request]] = {}  # request id -> its unfinished rows
+        self._groups: dict[str, list[Request]] = {}  # request id -> its unfinished rows
         self._row_ids: set[str] = set()  # of unfinished requests, forks to come included
-        self._seats = 0  # taken by running rows
+        self._row_slots = 0  # taken by running rows
         self._unseen: list[Request] = []  # running rows that the runner does not know
         self._released: list[str] = []  # rows that the runner shall forget
         self._in_flight: list[Request] | None = None
@@ -91,7 +91,7 @@ class Scheduler:
     @property
     def unfinished(self) -> int:
         """Requests that were added and have not ended. While it is not 0, ``schedule`` returns a plan."""
-        return len(self._families)
+        return len(self._groups)
 
     def add(self, request: Request) -> None:
         """Queue a request.
@@ -109,7 +109,7 @@ class Scheduler:
         request.kv = self.kv.sequence(request.id, request.namespace)
         self._arrivals += 1
         self._row_ids.update(ids)
-        self._families[request.id] = [request]
+        self._groups[request.id] = [request]
         self._waiting.push(request)
 
     def abort(self, request_id: str, index: int | None = None) -> bool:
@@ -117,7 +117,7 @@ class Scheduler:
 
         A result that is still on its way for it is dropped. False if there is nothing (left) to end.
         """
-        rows = [r for r in self._families.get(request_id, ()) if index is None or r.index == index]
+        rows = [r for r in self._groups.get(request_id, ()) if index is None or r.index == index]
         for row in rows:
             self._end(row)
         if self._ended:
@@ -140,7 +140,7 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """The next step, or ``None`` when there is nothing to do."""
         assert self._in_flight is None, "the previous step has not been updated"
-        if not self._families:
+        if not self._groups:
             return None
         batch = self._form_in_turn() if self.bounds.exclusive else self._form("mixed")
         assert batch, "unfinished requests, and none that can run: Bounds.check() should have refused one"
@@ -161,7 +161,7 @@ class Scheduler:
         """The rows of a step of this kind, each with its ``scheduled`` tokens and the slots for them."""
         bounds = self.bounds
         allowance = None if self.config.itl_target is None or kind == "decode" else self._allowance()
-        room = _Room(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, allowance, closed=closed)
+        room = _Budget(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, allowance, closed=closed)
         self._share_tokens(room)
         batch: list[Request] = []
         for row in self._running:  # _make_room shortens this list from its tail, never before `row`
@@ -197,7 +197,7 @@ class Scheduler:
             target, decodes = target - self.times.predict(decodes), StepShape()
         return Allowance(self.times, target, decodes, bounds.padded, bounds.chunk_multiple)
 
-    def _share_tokens(self, room: _Room) -> None:
+    def _share_tokens(self, room: _Budget) -> None:
         """Give running rows their share of the step: sets ``scheduled`` of each, 0 for those left out."""
         running, bounds = self._running, self.bounds
         if bounds.volume is not None:
@@ -216,7 +216,7 @@ class Scheduler:
             if room.kind != "decode":
                 self._take_chunk(row, room, limit)
 
-    def _within_volume(self, room: _Room) -> list[Request]:
+    def _within_volume(self, room: _Budget) -> list[Request]:
         """The first running rows of the step's kind that the volume has room for; it always has for the first."""
         bounds = self.bounds
         size, multiple = bounds.block_size, bounds.chunk_multiple
@@ -234,7 +234,7 @@ class Scheduler:
                 room.closed = True
         return chosen
 
-    def _take_chunk(self, row: Request, room: _Room, context_limit: int) -> bool:
+    def _take_chunk(self, row: Request, room: _Budget, context_limit: int) -> bool:
         """Schedule the next chunk of a prompt: as much as the room allows. False if that is nothing."""
         pending = row.pending
         count = min(pending, room.tokens, context_limit - row.computed)
@@ -258,7 +258,7 @@ class Scheduler:
             room.prefill_rows -= 1
         return True
 
-    def _make_room(self, row: Request, room: _Room) -> bool:
+    def _make_room(self, row: Request, room: _Budget) -> bool:
         """Get slots for the row's scheduled tokens, preempting from the tail. False if that met the row itself."""
         while not self.kv.grow(row.kv, row.computed, row.scheduled):
             room.closed = True
@@ -280,12 +280,12 @@ class Scheduler:
         self._preemptions += 1
         self._waiting.push(row)
 
-    def _admit(self, room: _Room, batch: list[Request]) -> None:
+    def _admit(self, room: _Budget, batch: list[Request]) -> None:
         """Let waiting requests in, in order, until one does not fit."""
         kv, bounds = self.kv, self.bounds
         while room.tokens and kv.pool.free:
             row = self._waiting.head()
-            if row is None or self._seats + row.seats > bounds.seats:
+            if row is None or self._row_slots + row.row_slots > bounds.row_slots:
                 return
             # A prompt that is to be scored must be computed, not found.
             cached = kv.match(row.kv, row.tokens) if row.params.prompt_logprobs is None else 0
@@ -304,7 +304,7 @@ class Scheduler:
                 row.cached_tokens = cached
                 self._admission.admitted()
             insort(self._running, row, key=_key)
-            self._seats += row.seats
+            self._row_slots += row.row_slots
             self._unseen.append(row)
             batch.append(row)
             room.rows += 1
@@ -424,7 +424,7 @@ class Scheduler:
         """The prompt is complete of a request with n > 1, which forks now, or of one that generates nothing."""
         if row.branches == 0:
             return self._end_choices(row, "length")
-        self._seats += 1 - row.seats
+        self._row_slots += 1 - row.row_slots
         row.branches = 1
         # All forks before any ending: the blocks must still be there.
         children = [row.fork(i, tokens[i], self.kv.fork(row.kv, f"{row.id}:{i}")) for i in range(1, row.params.n)]
@@ -433,9 +433,9 @@ class Scheduler:
         for child in children:
             child.status = RUNNING
             insort(self._running, child, key=_key)
-        self._seats += len(children)
+        self._row_slots += len(children)
         self._unseen += children
-        self._families[row.root_id] += children
+        self._groups[row.root_id] += children
         events = []
         for i, member in enumerate([row, *children]):
             scored = (logprobs[i],) if logprobs else None
@@ -486,16 +486,16 @@ class Scheduler:
             self._ended = True
             self._leave(row)
         else:
-            self._waiting.bury(row)
-        family = self._families[row.root_id]
+            self._waiting.discard(row)
+        family = self._groups[row.root_id]
         family.remove(row)
         if not family:
-            del self._families[row.root_id]
+            del self._groups[row.root_id]
             self._row_ids.difference_update(row_ids(row.root_id, row.params.n))
 
     def _leave(self, row: Request) -> None:
-        """Give back what a running row holds: its seats, its place in the runner, its blocks."""
-        self._seats -= row.seats
+        """Give back what a running row holds: its row_slots, its place in the runner, its blocks."""
+        self._row_slots -= row.row_slots
         if row.kv.tracked:
             self._released.append(row.id)
         else:

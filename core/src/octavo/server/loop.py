@@ -102,13 +102,13 @@ async def serve_async(
     _allow_descriptors(settings.limits.connections)
     app = create_app(llm, settings)
     asyncio.get_running_loop().set_default_executor(
-        ThreadPoolExecutor(thread_name_prefix="octavo-io", initializer=cores.roam)
+        ThreadPoolExecutor(thread_name_prefix="octavo-io", initializer=cores.unpin)
     )
     config = uvicorn_config(app, settings.limits, timeout_graceful_shutdown=settings.drain_seconds)
     server = _Server(config, ready=lambda: _announce(listener, say))
     try:
         await app.state.service.start()
-        with _signals(server, settings, say), cores.settled():
+        with _signals(server, settings, say), cores.pinned():
             await server.serve(sockets=[listener])
     finally:
         listener.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scripted_engine import ScriptedServer
 
 from octavo.text import load_tokenizer
-from octavo.text.parsing.parts import Part, Words
+from octavo.text.parsing.parts import ContentText, Part
 from octavo.text.parsing.tools import ToolParser
 
 pytestmark = pytest.mark.real_model
@@ -154,7 +154,7 @@ class Loud:
             if character == "*":
                 self._starred = not self._starred
             elif not self._starred:
-                parts.append(Words(character))
+                parts.append(ContentText(character))
         return parts
 
     def finish(self) -> list[Part]:

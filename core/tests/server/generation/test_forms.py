@@ -11,7 +11,7 @@ from text.parsing.drives import TIME, TOOLS, WEATHER, loaded, parse
 
 from octavo.errors import RequestError
 from octavo.sampling import StructuredOutput
-from octavo.server.generation.constraints import form_of
+from octavo.server.generation.constraints import constraint_of
 from octavo.server.generation.parsers import Parsers
 from octavo.text.parsing.parts import Tool
 from octavo.text.parsing.reasoning.between import THINK
@@ -46,7 +46,7 @@ def parsers(reasoning=None) -> Parsers:
 def form(
     asked=None, kind="hermes", tools=TOOLS, reasoning=None, must_call=False, several=True, inside=False
 ) -> StructuredOutput | None:
-    return form_of(
+    return constraint_of(
         asked,
         tools,
         KINDS[kind] if tools else None,
@@ -194,11 +194,11 @@ def test_the_classes_of_a_regex_beside_reasoning_are_ascii() -> None:
 
     def held(regex: str) -> StructuredOutput | None:
         asked = StructuredOutput(regex=regex, param="structured_outputs.regex")
-        return form_of(asked, (), None, parsers, must_call=False, several=True, inside=False)
+        return constraint_of(asked, (), None, parsers, must_call=False, several=True, inside=False)
 
     made = held(r"^\d+/\w$")
     assert made is not None and made.grammar is not None
-    assert r"form: /[0-9]+\/[0-9A-Za-z_]/" in made.grammar
+    assert r"constrained: /[0-9]+\/[0-9A-Za-z_]/" in made.grammar
     with pytest.raises(RequestError, match="range up to") as caught:
         held(r"[a-\d]")
     assert caught.value.param == "structured_outputs.regex"
@@ -209,7 +209,7 @@ def test_a_schema_beside_reasoning_is_enforced_exactly_or_refused() -> None:
 
     def held(schema: dict[str, object]) -> StructuredOutput | None:
         asked = StructuredOutput(json=schema, param="response_format")
-        return form_of(asked, (), None, parsers, must_call=False, several=True, inside=False)
+        return constraint_of(asked, (), None, parsers, must_call=False, several=True, inside=False)
 
     with pytest.raises(RequestError, match="minProperties 2") as caught:
         held({"type": "object", "minProperties": 2})

@@ -1,4 +1,4 @@
-"""Thoughts through the chat API, under both of their names."""
+"""ReasoningText through the chat API, under both of their names."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_calls_follow_thoughts(server: ToolServer) -> None:
 def test_forced_calls_may_have_thoughts_before_them(server: ToolServer) -> None:
     server.chat(tools=[TIME], tool_choice="required")
     grammar = server.engine.seen[0].params.structured.grammar
-    assert 'start: ("<think>" thoughts GAP)? answer' in grammar
+    assert 'start: ("<think>" reasoning GAP)? answer' in grammar
     messages = [*USER, {"role": "assistant", "content": "<think>So"}]
     server.chat(messages=messages, continue_final_message=True, tools=[TIME], tool_choice="required")
-    assert "start: thoughts GAP answer" in server.engine.seen[1].params.structured.grammar
+    assert "start: reasoning GAP answer" in server.engine.seen[1].params.structured.grammar
 
 
 def test_an_operator_can_choose(server: ToolServer) -> None:

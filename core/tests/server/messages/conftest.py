@@ -11,7 +11,7 @@ from server_fake import E_ACUTE, FakeEngine
 
 from octavo.server import ServerSettings
 from octavo.server.transport.limits import Limits
-from octavo.text.parsing.parts import CallArguments, CallBegins, Part, Thoughts, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, ContentText, Part, ReasoningText
 from octavo.text.parsing.reasoning import ReasoningParser
 from octavo.text.parsing.tools import ToolParser
 
@@ -30,7 +30,7 @@ class Bracketed:
     def _push(self, character: str) -> list[Part]:
         if not self._inside:
             if character != "[":
-                return [Words(character)]
+                return [ContentText(character)]
             self._inside = character
             self._call += 1
             return []
@@ -50,7 +50,7 @@ class Bracketed:
 
 
 class Parenthesised:
-    """Finds thoughts, a character at a time."""
+    """Finds reasoning, a character at a time."""
 
     def __init__(self, inside: bool) -> None:
         self.thinking = inside
@@ -61,7 +61,7 @@ class Parenthesised:
             if character in "()":
                 self.thinking = character == "("
             else:
-                parts.append(Thoughts(character) if self.thinking else Words(character))
+                parts.append(ReasoningText(character) if self.thinking else ContentText(character))
         return parts
 
     def finish(self) -> list[Part]:

@@ -179,14 +179,14 @@ def test_the_client_parses_what_was_held_to_its_schema(claude: anthropic.Anthrop
     assert got.parsed_output == City(name="Oslo")
     form = engine.seen[0].params.structured
     assert form.param == "output_config.format"
-    assert '"properties"' in form.grammar  # a grammar, as there may be thoughts before it
+    assert '"properties"' in form.grammar  # a grammar, as there may be reasoning before it
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "look"}])
 def test_a_call_that_must_be_made_is_forced(claude: anthropic.Anthropic, engine: FakeEngine, choice) -> None:
     ask(claude, tools=[TOOL], tool_choice=choice)
     form = engine.seen[0].params.structured
-    assert form.form == "grammar"
+    assert form.kind == "grammar"
     assert "look" in form.grammar
 
 

@@ -308,7 +308,7 @@ def test_the_browser_refuses_what_the_page_would_never_do(context: BrowserContex
     assert {"TypeError", "connect-src", "require-trusted-types-for"} <= set(found[1:])
 
 
-def test_thoughts_and_tool_calls_are_folded(page: Page) -> None:
+def test_reasoning_and_tool_calls_are_folded(page: Page) -> None:
     deltas = [
         {"role": "assistant", "content": ""},
         {"reasoning_content": "Let me "},

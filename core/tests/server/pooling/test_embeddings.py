@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from server_fake import BOS, FakeEngine
 
 from octavo.errors import RequestError
-from octavo.server.pooling.schema import POOLING_UNBUILT, EmbeddingRequest, RerankRequest, ScoreRequest
+from octavo.server.pooling.schema import POOLING_UNSUPPORTED, EmbeddingRequest, RerankRequest, ScoreRequest
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_fields_of_others_that_change_the_answer_are_refused(served, engine: Fak
 
 
 @pytest.mark.parametrize("model", [EmbeddingRequest, ScoreRequest, RerankRequest])
-def test_no_field_is_both_built_and_unbuilt(model: type[BaseModel]) -> None:
-    assert not POOLING_UNBUILT.keys() & model.model_fields.keys()
+def test_no_field_is_both_built_and_unsupported(model: type[BaseModel]) -> None:
+    assert not POOLING_UNSUPPORTED.keys() & model.model_fields.keys()
 
 
 def test_a_model_that_generates_says_so(served, engine: FakeEngine) -> None:

@@ -30,13 +30,13 @@ class ToyTokenizer(FakeTokenizer):
     def render_chat(self, messages, **kwargs) -> str:
         told = []
         for message in messages:
-            thoughts = f"<think>{message['reasoning_content']}</think>" if "reasoning_content" in message else ""
+            reasoning = f"<think>{message['reasoning_content']}</think>" if "reasoning_content" in message else ""
             calls = "".join(
                 f"[{call['function']['name']}:{call['id']}:{_first(call['function']['arguments'])}]"
                 for call in message.get("tool_calls", [])
             )
             about = f"({message['tool_call_id']})" if "tool_call_id" in message else ""
-            told.append(f"{message['role']}{about}:{thoughts}{message['content']}{calls}|")
+            told.append(f"{message['role']}{about}:{reasoning}{message['content']}{calls}|")
         tools = "".join(f"tool={tool['function']['name']};" for tool in kwargs.get("tools") or [])
         variables = "".join(f"{key}={kwargs[key]};" for key in ("reasoning_effort", "enable_thinking") if key in kwargs)
         return tools + variables + "".join(told)

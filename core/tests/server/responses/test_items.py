@@ -81,7 +81,7 @@ def test_ids_of_a_client_are_kept() -> None:
     assert isinstance(item, Message) and (item.id, item.status) == ("msg_7", "incomplete")
 
 
-@pytest.mark.parametrize("text", ["", "thoughts", "Gedanken über 😀\n"])
+@pytest.mark.parametrize("text", ["", "reasoning", "Gedanken über 😀\n"])
 def test_sealed_reasoning_is_read_again(text: str) -> None:
     assert unsealed(sealed(text)) == text
 

@@ -7,7 +7,7 @@ from server_fake import FakeEngine
 
 from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest
 from octavo.server.responses.schema import ResponseRequest
-from octavo.server.transport.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT
+from octavo.server.transport.fields import CHAT_UNSUPPORTED, COMPLETION_UNSUPPORTED, RESPONSES_UNSUPPORTED
 
 ASKS = {
     "response_format": {"type": "json_object"},
@@ -28,7 +28,7 @@ ASKS = {
 """A value that asks for something, for the fields of which true does not."""
 
 
-@pytest.mark.parametrize("name", sorted(RESPONSES_UNBUILT))
+@pytest.mark.parametrize("name", sorted(RESPONSES_UNSUPPORTED))
 def test_it_is_refused_by_name(served, engine: FakeEngine, name: str) -> None:
     reply = served.respond(**{name: ASKS.get(name, True)})
     assert (reply.status, reply.error["param"], reply.error["code"]) == (400, name, "unsupported_parameter")
@@ -46,11 +46,16 @@ def test_what_asks_for_nothing_passes(served) -> None:
     assert served.respond(**harmless, prompt_cache_retention="24h", unknown=1).status == 200
 
 
-def test_no_field_is_both_built_and_unbuilt() -> None:
-    both = set(RESPONSES_UNBUILT) & set(ResponseRequest.model_fields)
+def test_no_field_is_both_built_and_unsupported() -> None:
+    both = set(RESPONSES_UNSUPPORTED) & set(ResponseRequest.model_fields)
     assert both == {"n", "response_format", "return_token_ids"}  # shared with the other APIs, which honour them
 
 
 def test_no_field_of_the_other_apis_is_ignored() -> None:
-    known = {*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields, *CHAT_UNBUILT, *COMPLETION_UNBUILT}
-    assert known <= {*ResponseRequest.model_fields, *RESPONSES_UNBUILT}
+    known = {
+        *ChatCompletionRequest.model_fields,
+        *CompletionRequest.model_fields,
+        *CHAT_UNSUPPORTED,
+        *COMPLETION_UNSUPPORTED,
+    }
+    assert known <= {*ResponseRequest.model_fields, *RESPONSES_UNSUPPORTED}

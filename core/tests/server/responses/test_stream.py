@@ -180,7 +180,7 @@ def test_a_type_is_parsed_out_of_the_text(client: openai.OpenAI, engine: FakeEng
 def test_a_form_is_asked_for_by_either_api(served, engine: FakeEngine) -> None:
     assert served.respond(text={"format": {"type": "json_object"}}).status == 200
     assert served.respond(structured_outputs={"choice": ["a", "b"]}).status == 200
-    assert [seen.params.structured.form for seen in engine.seen] == ["json_object", "choice"]
+    assert [seen.params.structured.kind for seen in engine.seen] == ["json_object", "choice"]
 
 
 @pytest.mark.parametrize(

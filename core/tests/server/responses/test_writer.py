@@ -1,4 +1,4 @@
-"""Thoughts and tool calls as output items and events, through a server whose model has both."""
+"""ReasoningText and tool calls as output items and events, through a server whose model has both."""
 
 from __future__ import annotations
 

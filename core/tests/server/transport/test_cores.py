@@ -51,7 +51,7 @@ def test_the_loop_leaves_a_pinned_threads_core_and_has_it_back_in_the_end() -> N
     last = max(every)
 
     def check() -> None:
-        with cores.settled():
+        with cores.pinned():
             assert os.sched_getaffinity(0) == every - {last}
         assert os.sched_getaffinity(0) == every
 
@@ -63,7 +63,7 @@ def test_threads_of_the_loop_roam() -> None:
     every = os.sched_getaffinity(0)
 
     def check() -> None:
-        with cores.settled(), ThreadPoolExecutor(1) as inherits, ThreadPoolExecutor(1, initializer=cores.roam) as roams:
+        with cores.pinned(), ThreadPoolExecutor(1) as inherits, ThreadPoolExecutor(1, initializer=cores.unpin) as roams:
             assert inherits.submit(os.sched_getaffinity, 0).result() == every - {max(every)}
             assert roams.submit(os.sched_getaffinity, 0).result() == every
 
@@ -77,7 +77,7 @@ def test_nothing_happens_where_no_thread_is_pinned() -> None:
 import os
 from octavo.server.transport import cores
 every = os.sched_getaffinity(0)
-with cores.settled():
+with cores.pinned():
     assert os.sched_getaffinity(0) == every
 """
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -88,7 +88,7 @@ def test_a_loop_that_has_no_other_core_stays() -> None:
 
     def check() -> None:
         os.sched_setaffinity(0, {core})
-        with cores.settled():
+        with cores.pinned():
             assert os.sched_getaffinity(0) == {core}
 
     with pinned_to(core):

@@ -9,11 +9,16 @@ from pydantic import BaseModel
 from server_fake import FakeEngine
 
 from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
-from octavo.server.messages.schema import UNBUILT as MESSAGES_UNBUILT
+from octavo.server.messages.schema import UNSUPPORTED as MESSAGES_UNSUPPORTED
 from octavo.server.messages.schema import MessagesRequest
-from octavo.server.pooling.schema import POOLING_UNBUILT, EmbeddingRequest, RerankRequest, ScoreRequest
+from octavo.server.pooling.schema import POOLING_UNSUPPORTED, EmbeddingRequest, RerankRequest, ScoreRequest
 from octavo.server.responses.schema import ResponseRequest
-from octavo.server.transport.fields import CHAT_UNBUILT, COMPLETION_UNBUILT, RESPONSES_UNBUILT, Unbuilt
+from octavo.server.transport.fields import (
+    CHAT_UNSUPPORTED,
+    COMPLETION_UNSUPPORTED,
+    RESPONSES_UNSUPPORTED,
+    UnsupportedField,
+)
 
 ASKS = {
     "modalities": ["text", "audio"],
@@ -28,7 +33,7 @@ ASKS = {
 """A value that asks for something, for the fields of which true does not."""
 
 
-@pytest.mark.parametrize("name", sorted(CHAT_UNBUILT))
+@pytest.mark.parametrize("name", sorted(CHAT_UNSUPPORTED))
 def test_chat_refuses_by_name(served, engine: FakeEngine, name: str) -> None:
     reply = served.chat(**{name: ASKS.get(name, True)})
     assert (reply.status, reply.error["param"], reply.error["code"]) == (400, name, "unsupported_parameter")
@@ -36,7 +41,7 @@ def test_chat_refuses_by_name(served, engine: FakeEngine, name: str) -> None:
     assert not engine.seen
 
 
-@pytest.mark.parametrize("name", sorted(COMPLETION_UNBUILT))
+@pytest.mark.parametrize("name", sorted(COMPLETION_UNSUPPORTED))
 def test_completions_refuse_by_name(served, engine: FakeEngine, name: str) -> None:
     reply = served.complete(**{name: ASKS.get(name, True)})
     assert (reply.status, reply.error["param"], reply.error["code"]) == (400, name, "unsupported_parameter")
@@ -97,27 +102,27 @@ def test_types_count(served, value) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unbuilt", "model"), [(CHAT_UNBUILT, ChatCompletionRequest), (COMPLETION_UNBUILT, CompletionRequest)]
+    ("unsupported", "model"), [(CHAT_UNSUPPORTED, ChatCompletionRequest), (COMPLETION_UNSUPPORTED, CompletionRequest)]
 )
-def test_no_field_is_both_built_and_unbuilt(unbuilt, model) -> None:
-    assert not unbuilt.keys() & model.model_fields.keys()
+def test_no_field_is_both_built_and_unsupported(unsupported, model) -> None:
+    assert not unsupported.keys() & model.model_fields.keys()
 
 
 @pytest.mark.parametrize(
-    ("model", "unbuilt"),
+    ("model", "unsupported"),
     [
-        (ChatCompletionRequest, CHAT_UNBUILT),
-        (CompletionRequest, COMPLETION_UNBUILT),
-        (ResponseRequest, RESPONSES_UNBUILT),
-        (MessagesRequest, MESSAGES_UNBUILT),
-        (EmbeddingRequest, POOLING_UNBUILT),
-        (ScoreRequest, POOLING_UNBUILT),
-        (RerankRequest, POOLING_UNBUILT),
+        (ChatCompletionRequest, CHAT_UNSUPPORTED),
+        (CompletionRequest, COMPLETION_UNSUPPORTED),
+        (ResponseRequest, RESPONSES_UNSUPPORTED),
+        (MessagesRequest, MESSAGES_UNSUPPORTED),
+        (EmbeddingRequest, POOLING_UNSUPPORTED),
+        (ScoreRequest, POOLING_UNSUPPORTED),
+        (RerankRequest, POOLING_UNSUPPORTED),
     ],
 )
-def test_nothing_is_built_and_refused(model: type[BaseModel], unbuilt: Mapping[str, Unbuilt]) -> None:
+def test_nothing_is_built_and_refused(model: type[BaseModel], unsupported: Mapping[str, UnsupportedField]) -> None:
     own = model.model_fields.keys() - SamplingFields.model_fields.keys()
-    assert not own & unbuilt.keys()
+    assert not own & unsupported.keys()
     described = model.model_json_schema()["properties"]
-    assert not described.keys() & unbuilt.keys()
+    assert not described.keys() & unsupported.keys()
     assert own <= described.keys()

@@ -1,4 +1,4 @@
-"""Forms compiled for real vocabularies: what may come, what is refused and why, and what is kept."""
+"""Constraints compiled for real vocabularies: what may come, what is refused and why, and what is kept."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_text_of_the_form_may_be_written(
     state = grammars.start(form)
     over = write(state, real, text)
     ends = set(real.eos_token_ids)
-    assert over != (form.form == "structural_tag"), "a form is over when nothing may follow"
+    assert over != (form.kind == "structural_tag"), "a form is over when nothing may follow"
     if not over:
         assert ends <= may(state, real.vocab_size)
         assert state.accept(min(ends)), "the end is the end"
@@ -164,7 +164,7 @@ def test_no_other_text_may(small: Grammars, smollm2: Tokenizer, asked: dict[str,
         ({"json": {"type": "string", "pattern": "[[a]]"}}, "within"),
         ({"json": {"type": "string", "pattern": "[]a]"}}, "escape"),
         ({"json": {"type": "integer", "minimum": 3, "maximum": 2}}, "Unsatisfiable"),
-        ({"json": {"$ref": "#"}}, "no output can have this form"),
+        ({"json": {"$ref": "#"}}, "no output can satisfy this constraint"),
         ({"json": False}, "schema false"),
         ({"json": {"type": "integer", "maximum": 2**60}}, "2**53"),
         ({"json": {"type": "number", "exclusiveMaximum": 1, "multipleOf": 1e-12}}, "too fine"),
@@ -172,7 +172,7 @@ def test_no_other_text_may(small: Grammars, smollm2: Tokenizer, asked: dict[str,
         ({"json": {"properties": {"deep": {"const": ["\x00"]}}}}, "U+0000"),
         ({"json": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}, "oneOf"),
         ({"regex": "(a"}, "regex"),
-        ({"regex": r"[^\s\S]"}, "no output can have this form"),
+        ({"regex": r"[^\s\S]"}, "no output can satisfy this constraint"),
         ({"regex": "(a{1000}){1000}"}, "too many"),
         ({"grammar": "start: nobody"}, "nobody"),
         ({"grammar": 'start: %json {"type": "array", "uniqueItems": true}'}, "uniqueItems"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher
 
 from octavo.text.grammar.regex import ascii_classes
-from octavo.text.grammar.schema import BadForm
+from octavo.text.grammar.schema import BadConstraint
 from octavo.text.grammar.source import ll_grammar
 from octavo.text.grammar.tokens import Vocabulary, ll_tokenizer
 
@@ -61,7 +61,7 @@ def test_only_the_classes_are_written_out(pattern: str, written: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"[!-\d]", r"[a-\w]", r"[a-z-\s]"])
 def test_a_range_up_to_a_class_is_refused(pattern: str) -> None:
-    with pytest.raises(BadForm, match=r"has a range up to .*; escape the -"):
+    with pytest.raises(BadConstraint, match=r"has a range up to .*; escape the -"):
         ascii_classes(pattern)
 
 
@@ -69,6 +69,6 @@ def test_a_range_up_to_a_class_is_refused(pattern: str) -> None:
 def test_any_text_is_rewritten_or_refused(pattern: str) -> None:
     try:
         written = ascii_classes(pattern)
-    except BadForm:
+    except BadConstraint:
         return
     assert not re.search(r"(?<!\\)(?:\\\\)*\\[dwsDWS]", written)

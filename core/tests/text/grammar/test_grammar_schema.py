@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.text.grammar.schema import BadForm, exact, mended_pattern
+from octavo.text.grammar.schema import BadConstraint, exact, mended_pattern
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_classes_lose_the_character_that_is_not_written(pattern: str, mended: st
     ],
 )
 def test_classes_that_dialects_read_differently_are_refused(pattern: str, has: str) -> None:
-    with pytest.raises(BadForm, match=re.escape(f"the pattern {pattern!r} has {has}, or write it differently")):
+    with pytest.raises(BadConstraint, match=re.escape(f"the pattern {pattern!r} has {has}, or write it differently")):
         mended_pattern(pattern)
 
 

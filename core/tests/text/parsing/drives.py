@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from octavo.text.parsing.parts import CallArguments, CallBegins, OutputParser, Part, Thoughts, Tool, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, ContentText, OutputParser, Part, ReasoningText, Tool
 
 WEATHER = Tool(
     "get_weather",
@@ -43,10 +43,10 @@ def joined(parts: Iterable[Part]) -> list[tuple[str, Any]]:
             case CallArguments(index, text):
                 assert index == len(ids) - 1
                 _add(found, "arguments", text)
-            case Words(text):
+            case ContentText(text):
                 _add(found, "words", text)
-            case Thoughts(text):
-                _add(found, "thoughts", text)
+            case ReasoningText(text):
+                _add(found, "reasoning", text)
     return found
 
 

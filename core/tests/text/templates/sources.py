@@ -80,7 +80,7 @@ BRACKETS = """
 {%- endfor %}
 """
 
-# ChatML with tools in XML tags, thoughts, a search backwards, macros and a generation block.
+# ChatML with tools in XML tags, reasoning, a search backwards, macros and a generation block.
 TAGS = """
 {%- macro turn(role, text) %}{{ '<|im_start|>' ~ role ~ '\\n' ~ text ~ '<|im_end|>\\n' }}{% endmacro %}
 {%- if tools %}

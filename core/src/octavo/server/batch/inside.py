@@ -35,7 +35,7 @@ class Inside:
         return await self._call("POST", path, [*headers, (b"x-request-id", request_id.encode())], body)
 
     async def get(self, path: str) -> Reply:
-        """Ask."""
+        """Send a request to the app."""
         return await self._call("GET", path, [], b"")
 
     async def _call(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> Reply:

@@ -38,9 +38,9 @@ from octavo.server.routing.route import route
 from octavo.server.transport.body import read_body
 from octavo.server.transport.connection import while_connected
 from octavo.server.transport.errors import request_id_of
-from octavo.server.transport.fields import CHAT_UNBUILT
+from octavo.server.transport.fields import CHAT_UNSUPPORTED
 from octavo.server.transport.sse import EventStream, event
-from octavo.text.parsing.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, ContentText, Part, ReasoningText, Tool
 
 
 class ChatApi:
@@ -55,7 +55,7 @@ class ChatApi:
     )  # fmt: skip
     async def create_chat_completion(self, request: Request) -> Response:
         service = self._service
-        body = await read_body(request, ChatCompletionRequest, CHAT_UNBUILT)
+        body = await read_body(request, ChatCompletionRequest, CHAT_UNSUPPORTED)
         model = served_name(body.model, service.backend.model_names)
         params = chat_params(body, service.backend.default_params)
         ask = chat_ask(body, params, service.settings)
@@ -132,8 +132,8 @@ class _Answer:
 
     def _message(self, answer: Answer) -> ChatMessage:
         message = ChatMessage(self.echo + (answer.words or "") if self.echo else answer.words)
-        if answer.thoughts and self.body.include_reasoning is not False:
-            message.reasoning = message.reasoning_content = "".join(answer.thoughts)
+        if answer.reasoning and self.body.include_reasoning is not False:
+            message.reasoning = message.reasoning_content = "".join(answer.reasoning)
         if answer.calls and self._legacy:
             message.function_call = FunctionCall(answer.calls[0].name, answer.calls[0].arguments)
         elif answer.calls:
@@ -178,7 +178,7 @@ class _Answer:
         ids = self._ids(choice.token_ids)
         parts = piece.parts
         if self.body.include_reasoning is False:
-            parts = [part for part in parts if not isinstance(part, Thoughts)]
+            parts = [part for part in parts if not isinstance(part, ReasoningText)]
         if not (parts or finished or logprobs or ids):
             return None
         return ChatChunkChoice(
@@ -196,9 +196,9 @@ class _Answer:
         calls: dict[int, ToolCallDelta] = {}
         for part in parts:
             match part:
-                case Words(text):
+                case ContentText(text):
                     delta.content = (delta.content or "") + text
-                case Thoughts(text):
+                case ReasoningText(text):
                     delta.reasoning = delta.reasoning_content = (delta.reasoning or "") + text
                 case CallBegins(index, call_id, name):
                     calls[index] = ToolCallDelta(index, call_id, "function", FunctionCall(name, ""))

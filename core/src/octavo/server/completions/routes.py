@@ -19,13 +19,13 @@ from octavo.server.generation.prompts import completion_prompts, truncation
 from octavo.server.generation.replies import Completion, CompletionChoice, CompletionLogprobs, PromptLogprobs, Usage
 from octavo.server.generation.schema import CompletionRequest, StreamOptions
 from octavo.server.generation.service import Service, json_response
-from octavo.server.generation.streams import Job, Tally, Whole, collect, run
+from octavo.server.generation.streams import CompletedChoice, Job, UsageCounter, collect, run
 from octavo.server.routing.failures import TURN
 from octavo.server.routing.route import route
 from octavo.server.transport.body import read_body
 from octavo.server.transport.connection import while_connected
 from octavo.server.transport.errors import request_id_of
-from octavo.server.transport.fields import COMPLETION_UNBUILT
+from octavo.server.transport.fields import COMPLETION_UNSUPPORTED
 from octavo.server.transport.sse import EventStream, event
 from octavo.step_plan import TokenLogprobs
 
@@ -42,7 +42,7 @@ class CompletionsApi:
     )  # fmt: skip
     async def create_completion(self, request: Request) -> Response:
         service = self._service
-        body = await read_body(request, CompletionRequest, COMPLETION_UNBUILT)
+        body = await read_body(request, CompletionRequest, COMPLETION_UNSUPPORTED)
         model = served_name(body.model, service.backend.model_names)
         params = completion_params(body, service.backend.default_params)
         tokenizer = service.backend.tokenizer
@@ -84,7 +84,7 @@ class _ChoiceWriter:
         self._begun = False
 
     def write(
-        self, piece: Choice | Whole, text: str, scored: Sequence[TokenLogprobs | None] | None
+        self, piece: Choice | CompletedChoice, text: str, scored: Sequence[TokenLogprobs | None] | None
     ) -> CompletionChoice | None:
         """The piece's choice, or None if it would say nothing. Only the first that is written uses ``scored``."""
         first = not self._begun
@@ -123,14 +123,14 @@ class _ChoiceWriter:
         return self._logprobs.write([*self._prompt, *tokens], [*scored, *(entries or ())])
 
 
-def _best(drawn: list[Whole], n: int) -> list[Whole]:
+def _best(drawn: list[CompletedChoice], n: int) -> list[CompletedChoice]:
     """The n with the highest logprob per token, the best first; all of them as they are, if there are no more."""
     if len(drawn) == n:
         return drawn
     return sorted(drawn, key=_mean_logprob, reverse=True)[:n]
 
 
-def _mean_logprob(choice: Whole) -> float:
+def _mean_logprob(choice: CompletedChoice) -> float:
     return sum(floored(entry.logprob) for entry in choice.logprobs) / max(1, len(choice.logprobs))
 
 
@@ -173,7 +173,7 @@ class _Answer:
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer as events, and the usage as the last where it was asked for."""
         options = self.body.stream_options or StreamOptions()
-        tally = Tally(self.job)
+        tally = UsageCounter(self.job)
         writers = self._writers()
         scored: dict[int, Sequence[TokenLogprobs | None]] = {}
         async with aclosing(run(self.service.backend, self.job)) as stream:

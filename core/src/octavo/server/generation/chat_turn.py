@@ -9,11 +9,11 @@ from octavo.server.generation.prompts import normalise_messages, truncation
 from octavo.server.generation.schema import ChatCompletionRequest
 from octavo.server.generation.template_variables import template_variables
 from octavo.server.generation.tools import chat_tools
-from octavo.server.generation.turn import Ask
+from octavo.server.generation.turn import TurnRequest
 from octavo.server.transport.settings import ServerSettings
 
 
-def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: ServerSettings) -> Ask:
+def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: ServerSettings) -> TurnRequest:
     """A chat request's turn. Raises RequestError naming the field at fault."""
     goes_on = bool(body.continue_final_message)
     if goes_on and body.add_generation_prompt:
@@ -29,7 +29,7 @@ def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: Serv
             code="unsupported_parameter",
         )
     offer = chat_tools(body)
-    return Ask(
+    return TurnRequest(
         messages=normalise_messages(body.messages),
         params=params,
         tools=offer.tools,

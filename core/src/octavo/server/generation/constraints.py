@@ -1,7 +1,7 @@
-"""The form that an answer is held to, where tools and thoughts come together with it.
+"""The constraint that an answer is held to, together with tools and reasoning.
 
-What must be calls is held to the model's own way of writing them. A form that the client asks for may be broken by a
-call, and comes after the thoughts of a model that thinks.
+What must be calls is held to the model's own way of writing them. A constraint that the client asks for may be broken
+by a call, and comes after the reasoning of a model that thinks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from octavo.errors import RequestError
 from octavo.sampling import StructuredOutput
 from octavo.server.generation.parsers import Parsers
 from octavo.text.grammar.regex import ascii_classes
-from octavo.text.grammar.schema import BadForm
+from octavo.text.grammar.schema import BadConstraint
 from octavo.text.parsing.parts import Tool
 from octavo.text.parsing.reasoning.kind import ReasoningParser
 from octavo.text.parsing.tools import ToolParser
@@ -22,12 +22,12 @@ from octavo.text.parsing.tools.grammars import json_rule
 
 _TEXT = r"TEXT: /(.|\n)*/"
 _GAP = r"GAP: /[ \n]{0,4}/"
-"""Between thoughts and the answer."""
+"""Between reasoning and the answer."""
 _TO_ESCAPE = re.compile(r"\\.|/|\n", re.DOTALL)
 _ESCAPED = {"/": r"\/", "\n": r"\n"}
 
 
-def form_of(
+def constraint_of(
     asked: StructuredOutput | None,
     tools: Sequence[Tool],
     kind: ToolParser | None,
@@ -38,12 +38,12 @@ def form_of(
     inside: bool,
 ) -> StructuredOutput | None:
     """What the answer is held to. ``asked`` is what the client asks for; ``tools`` are those that may be called, in the
-    way of ``kind``; ``inside`` says that the prompt ends in the midst of thoughts. Raises RequestError where these
+    way of ``kind``; ``inside`` says that the prompt ends in the midst of reasoning. Raises RequestError where these
     cannot be had together, or not exactly.
     """
     try:
         return _form_of(asked, tools, kind, parsers, must_call=must_call, several=several, inside=inside)
-    except BadForm as error:
+    except BadConstraint as error:
         raise RequestError(str(error), param="tools" if asked is None else asked.param) from error
 
 
@@ -59,9 +59,9 @@ def _form_of(
 ) -> StructuredOutput | None:
     calls = "" if kind is None or kind.grammar is None else kind.grammar.rules(tools, parsers.literal, several=several)
     if must_call:
-        if asked is not None and asked.form not in ("json", "json_object"):
+        if asked is not None and asked.kind not in ("json", "json_object"):
             raise RequestError(
-                f"'tool_choice' asks for calls and '{asked.param}' for another form; send one of them.",
+                f"'tool_choice' asks for calls and '{asked.param}' for another constraint; send one of them.",
                 param="tool_choice",
             )
         return _grammar("calls", calls, parsers, inside, param="tools")
@@ -70,14 +70,14 @@ def _form_of(
     rule = _rule(asked)
     if tools and not (rule and calls):
         raise RequestError(
-            f"'{asked.param}' cannot go with 'tools' here, in this form and with this model; send one of them, or "
+            f"'{asked.param}' cannot go with 'tools' here, in this way and with this model; send one of them, or "
             "choose 'required' or a function in 'tool_choice'.",
             param=asked.param,
         )
     if not rule or not (tools or parsers.reasoning):
         return asked
-    start = "form | calls" if tools else "form"
-    return _grammar(start, f"form: {rule}\n{calls}", parsers, inside, param=asked.param)
+    start = "constrained | calls" if tools else "constrained"
+    return _grammar(start, f"constrained: {rule}\n{calls}", parsers, inside, param=asked.param)
 
 
 def _strict(tools: Sequence[Tool], kind: ToolParser | None) -> StructuredOutput | None:
@@ -90,28 +90,28 @@ def _strict(tools: Sequence[Tool], kind: ToolParser | None) -> StructuredOutput 
 
 
 def _grammar(start: str, rules: str, parsers: Parsers, inside: bool, *, param: str) -> StructuredOutput:
-    """A grammar whose answer is ``start``, behind the thoughts of a model that has any."""
+    """A grammar whose answer is ``start``, behind the reasoning of a model that has any."""
     lines = [f"answer: {start}", rules]
-    thoughts = parsers.reasoning
-    if thoughts is None or not thoughts.end:
+    reasoning = parsers.reasoning
+    if reasoning is None or not reasoning.end:
         lines.insert(0, "start: answer")
     else:
-        lines += [*_thoughts(thoughts, parsers), _TEXT, _GAP]
-        begin = parsers.literal(thoughts.begin)
-        lines.insert(0, "start: thoughts GAP answer" if inside else f"start: ({begin} thoughts GAP)? answer")
+        lines += [*_reasoning(reasoning, parsers), _TEXT, _GAP]
+        begin = parsers.literal(reasoning.begin)
+        lines.insert(0, "start: reasoning GAP answer" if inside else f"start: ({begin} reasoning GAP)? answer")
     return StructuredOutput(grammar="\n".join(lines), param=param)
 
 
-def _thoughts(kind: ReasoningParser, parsers: Parsers) -> list[str]:
+def _reasoning(kind: ReasoningParser, parsers: Parsers) -> list[str]:
     end = parsers.literal(kind.end)
     if kind.end in parsers.special:  # no text spells it
-        return [f"thoughts: TEXT {end}"]
-    return [f"thoughts[lazy]: TEXT {end}"]
+        return [f"reasoning: TEXT {end}"]
+    return [f"reasoning[lazy]: TEXT {end}"]
 
 
 def _rule(asked: StructuredOutput) -> str:
-    """The form as the right-hand side of a rule; empty for those that are grammars themselves."""
-    match asked.form:
+    """The constraint as the right-hand side of a rule; empty for those that are grammars themselves."""
+    match asked.kind:
         case "json":
             schema = json.loads(asked.source)
             return json_rule(schema if isinstance(schema, dict) else {} if schema else {"not": {}})

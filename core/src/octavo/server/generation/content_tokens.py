@@ -1,8 +1,9 @@
 """The tokens of an answer's content, for its logprobs.
 
 An answer's tokens are more than its content: markers, reasoning, tool calls, what a stop string has cut off, the token
-that ended it. The parsers say where content stands in the answer's text (`octavo.text.parsing.parts.Words.spans`);
-here the characters of that text are traced to the bytes of the tokens that made them.
+that ended it. The parsers say where content stands in the answer's text
+(`octavo.text.parsing.parts.ContentText.spans`); here the characters of that text are traced to the bytes of the tokens
+that made them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import TextTokenizer
 from octavo.step_plan import TokenLogprobs
-from octavo.text.parsing.parts import Part, Span, Words
+from octavo.text.parsing.parts import ContentText, Part, Span
 
 _LONGEST_INCOMPLETE = 3  # bytes of a UTF-8 sequence that still wants one
 
@@ -109,14 +110,14 @@ class ContentTokens:
 
         A token comes with the last of its content; where that is seen only from what follows, with that.
         """
-        found = [self._words(self._spans(part)) if isinstance(part, Words) else self._settled() for part in parts]
+        found = [self._words(self._spans(part)) if isinstance(part, ContentText) else self._settled() for part in parts]
         if last:
             rest = self._settled()
             if rest:
                 found = [*found[:-1], [*found[-1], *rest]] if found else [rest]
         return found
 
-    def _spans(self, part: Words) -> Sequence[Span]:
+    def _spans(self, part: ContentText) -> Sequence[Span]:
         """Where words stand; those of a parser that does not say are looked for behind the words before them."""
         spans = part.spans
         if not spans and part.text:

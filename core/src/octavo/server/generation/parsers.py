@@ -21,7 +21,7 @@ from octavo.text.parsing.tools import GENERIC, ToolParser, tool_parser_for, tool
 AUTO = "auto"
 
 _TAIL = 16
-"""Tokens at the end of a prompt that are looked at for the beginning of thoughts."""
+"""Tokens at the end of a prompt that are looked at for the beginning of reasoning."""
 
 
 def check_names(tools: str, reasoning: str) -> None:
@@ -45,7 +45,7 @@ def _named(tools: str, reasoning: str, plugged: Sequence[object]) -> None:
 
 @dataclass(frozen=True)
 class Parsers:
-    """How the model writes tool calls and thoughts; ``None``: not that we know."""
+    """How the model writes tool calls and reasoning; ``None``: not that we know."""
 
     tokenizer: TextTokenizer
     tools: ToolParser | None
@@ -102,7 +102,7 @@ class Parsers:
     def open(
         self, kind: ToolParser | None, tools: Sequence[Tool], *, inside: bool, skip_special_tokens: bool
     ) -> AnswerParser:
-        """The parser of one answer. ``inside``: the prompt ends in the midst of thoughts."""
+        """The parser of one answer. ``inside``: the prompt ends in the midst of reasoning."""
         return AnswerParser(
             None if self.reasoning is None else self.reasoning.open(inside),
             None if kind is None else kind.open(tools),
@@ -110,7 +110,7 @@ class Parsers:
         )
 
     def inside(self, prompt: Sequence[int], continued: str | None) -> bool:
-        """Whether a prompt ends in the midst of thoughts. ``continued`` is the message that the answer goes on with."""
+        """Whether a prompt ends in the midst of reasoning. ``continued`` is the message to be continued."""
         if self.reasoning is None:
             return False
         if continued is not None:

@@ -14,7 +14,7 @@ from octavo.server.generation.backend import TextTokenizer
 from octavo.server.generation.history import History, unanswered_as_text
 from octavo.server.generation.rewriting import first_taken
 from octavo.server.generation.schema import CompletionRequest
-from octavo.server.transport.cores import roam
+from octavo.server.transport.cores import unpin
 from octavo.text.parsing.parts import Tool
 from octavo.text.tokenizer.fim import FillInMiddle, encode_inside
 
@@ -33,7 +33,7 @@ _REWRITTEN = ("refusal", "tool_calls", "function_call", "tool_call_id")
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 """Kinds of content parts that are text, with the key that holds it."""
 
-_TEMPLATE_THREADS = ThreadPoolExecutor(8, thread_name_prefix="octavo-template", initializer=roam)
+_TEMPLATE_THREADS = ThreadPoolExecutor(8, thread_name_prefix="octavo-template", initializer=unpin)
 
 INLINE_CHARACTERS = 4096
 """A longer text is tokenised in a thread: at about a million characters a second the event loop would stall

@@ -32,7 +32,7 @@ class Usage(Struct):
 
 
 def usage(prompt: int, completion: int, cached: int, reasoning: int | None = None) -> Usage:
-    """Usage from its counts. ``reasoning`` is ``None`` for models whose thoughts are not told from their words."""
+    """Usage from its counts. ``reasoning`` is ``None`` for models whose reasoning is not told from content."""
     details = UNSET if reasoning is None else CompletionTokensDetails(reasoning)
     return Usage(prompt, completion, prompt + completion, PromptTokensDetails(cached), details)
 

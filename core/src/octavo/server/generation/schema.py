@@ -105,7 +105,7 @@ class ChatCompletionRequest(SamplingFields):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """For templates that ask for it; "none" also tells those that can only switch their thinking off."""
     include_reasoning: bool | None = None
-    """False: the thoughts are left out of the answer."""
+    """False: the reasoning is left out of the answer."""
     echo: bool | None = None
     """With continue_final_message: the message begins with what it goes on with."""
     prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None

@@ -91,7 +91,7 @@ def _check(item: Output) -> None:
 
 
 @dataclass
-class Tally:
+class UsageCounter:
     """Usage of a job while it runs."""
 
     job: Job
@@ -99,7 +99,7 @@ class Tally:
     cached: dict[int, int] = field(default_factory=dict)
     """Cached tokens of each prompt that has begun."""
     reasoning_tokens: int | None = None
-    """Those of the completion tokens that are thoughts; ``None`` where thoughts are not told from words."""
+    """Those of the completion tokens that are reasoning; ``None`` where reasoning is not told from content."""
 
     def count(self, number: int, item: Output) -> None:
         """Take an item into account."""
@@ -108,7 +108,7 @@ class Tally:
             self.completion_tokens += len(choice.token_ids)
 
     def count_reasoning(self, tokens: int) -> None:
-        """So many of the tokens counted were thoughts."""
+        """So many of the tokens counted were reasoning."""
         self.reasoning_tokens = (self.reasoning_tokens or 0) + tokens
 
     def usage(self) -> Usage:
@@ -118,7 +118,7 @@ class Tally:
 
 
 @dataclass
-class Whole:
+class CompletedChoice:
     """One choice, put together from its pieces."""
 
     text: list[str] = field(default_factory=list)
@@ -137,21 +137,21 @@ class Whole:
 
 
 @dataclass
-class Collected:
+class CollectedChoices:
     """Everything a job brought."""
 
-    choices: list[Whole]
+    choices: list[CompletedChoice]
     """Choice j of prompt i at i * n + j."""
     prompt_logprobs: dict[int, Sequence[TokenLogprobs | None]]
     usage: Usage
 
 
-async def collect(backend: Backend, job: Job) -> Collected:
+async def collect(backend: Backend, job: Job) -> CollectedChoices:
     """Run a job to its end."""
     n = job.params.n
-    choices = [Whole() for _ in range(n * len(job.prompts))]
+    choices = [CompletedChoice() for _ in range(n * len(job.prompts))]
     scored: dict[int, Sequence[TokenLogprobs | None]] = {}
-    tally = Tally(job)
+    tally = UsageCounter(job)
     async with aclosing(run(backend, job)) as stream:
         async for number, item in stream:
             tally.count(number, item)
@@ -159,4 +159,4 @@ async def collect(backend: Backend, job: Job) -> Collected:
                 scored[number] = item.prompt_logprobs
             for choice in item.outputs:
                 choices[number * n + choice.index].add(choice)
-    return Collected(choices, scored, tally.usage())
+    return CollectedChoices(choices, scored, tally.usage())

@@ -26,7 +26,7 @@ def structured_output(
     param: str = "response_format",
     flat: bool = False,
 ) -> StructuredOutput | None:
-    """The form that a request asks of its output, ``None`` if it asks for free text.
+    """The constraint that a request asks of its output, ``None`` if it asks for free text.
 
     ``param`` is what errors call ``response_format``. ``flat``: as in the Responses API, which has it as
     ``text.format``, the members of ``json_schema`` stand beside the type. Raises RequestError for what is unknown,
@@ -109,9 +109,11 @@ def _of_fields(asked: Mapping[str, Any]) -> StructuredOutput | None:
         if name not in _FORMS and value not in _HARMLESS.get(name, ()):
             known = ", ".join(_FORMS)
             raise _error(f"'{param}.{name}' is not supported; {param} takes {known}.", f"{param}.{name}")
-    forms = {name: value for name, value in given.items() if name in _FORMS and (name, value) != ("json_object", False)}
-    if not forms:
+    constraints = {
+        name: value for name, value in given.items() if name in _FORMS and (name, value) != ("json_object", False)
+    }
+    if not constraints:
         return None
-    if len(forms) > 1:
-        raise _error(f"'{param}' has {' and '.join(forms)}; it takes one of them.", param)
-    return StructuredOutput(**forms, param=f"{param}.{next(iter(forms))}")
+    if len(constraints) > 1:
+        raise _error(f"'{param}' has {' and '.join(constraints)}; it takes one of them.", param)
+    return StructuredOutput(**constraints, param=f"{param}.{next(iter(constraints))}")

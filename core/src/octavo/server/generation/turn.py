@@ -1,7 +1,7 @@
 """A turn of a conversation: what Chat Completions, Responses and Messages share.
 
 The three differ in how they are asked and how they write the answer. Between the two there is one thing: messages and
-tools become a prompt, and what the engine brings is sorted into words, thoughts and tool calls.
+tools become a prompt, and what the engine brings is sorted into content, reasoning and tool calls.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
 from octavo.server.generation.backend import Choice
 from octavo.server.generation.choice_parts import ChoiceParts
-from octavo.server.generation.constraints import form_of
+from octavo.server.generation.constraints import constraint_of
 from octavo.server.generation.content_tokens import ContentToken, ContentTokens
 from octavo.server.generation.context import OverContext, fitted
 from octavo.server.generation.history import for_template
 from octavo.server.generation.prompts import Truncation, conversation_prompt
 from octavo.server.generation.replies import Usage
 from octavo.server.generation.service import Service
-from octavo.server.generation.streams import Job, Tally, Whole, run
+from octavo.server.generation.streams import CompletedChoice, Job, UsageCounter, run
 from octavo.server.transport.refusals import naming
 from octavo.step_plan import TokenLogprobs
 from octavo.text.parsing.answers import AnswerParser
-from octavo.text.parsing.parts import CallArguments, CallBegins, Part, Thoughts, Tool, Words
-from octavo.text.parsing.tools import GENERIC, taught
+from octavo.text.parsing.parts import CallArguments, CallBegins, ContentText, Part, ReasoningText, Tool
+from octavo.text.parsing.tools import GENERIC, tools_in_prompt
 
 
 @dataclass(frozen=True)
-class Ask:
+class TurnRequest:
     """What one turn asks."""
 
     messages: Sequence[Mapping[str, Any]]
@@ -85,9 +85,9 @@ class Call:
 class Answer:
     """One choice, put together. ``words`` is ``None`` if there are none beside the calls."""
 
-    whole: Whole = field(default_factory=Whole)
+    whole: CompletedChoice = field(default_factory=CompletedChoice)
     text: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     content_tokens: list[ContentToken] = field(default_factory=list)
     finish_reason: str | None = None
@@ -100,10 +100,10 @@ class Answer:
             self.content_tokens += tokens
         for part in piece.parts:
             match part:
-                case Words(text):
+                case ContentText(text):
                     self.text.append(text)
-                case Thoughts(text):
-                    self.thoughts.append(text)
+                case ReasoningText(text):
+                    self.reasoning.append(text)
                 case CallBegins(_, call_id, name):
                     self.calls.append(Call(call_id, name))
                 case CallArguments(index, json):
@@ -116,7 +116,7 @@ class Answer:
         return None if self.calls and not text else text
 
 
-def conversation(service: Service, ask: Ask) -> tuple[list[dict[str, Any]], Sequence[Tool]]:
+def conversation(service: Service, ask: TurnRequest) -> tuple[list[dict[str, Any]], Sequence[Tool]]:
     """The messages, and the tools, that the chat template is given. Raises RequestError where it has no use for tools.
 
     A model whose template has no place for them is told of tools by the messages, if that is its way.
@@ -134,7 +134,7 @@ def conversation(service: Service, ask: Ask) -> tuple[list[dict[str, Any]], Sequ
     if kind is None:
         return [dict(message) for message in ask.messages], ()
     if kind.taught and not place:
-        return taught(ask.messages, tools), ()
+        return tools_in_prompt(ask.messages, tools), ()
     return for_template(ask.messages, calls_as_text=kind.calls_as_text, short_ids=kind.short_ids), tools
 
 
@@ -145,7 +145,7 @@ class Turn:
         self,
         service: Service,
         job: Job,
-        tally: Tally,
+        tally: UsageCounter,
         parsers: Sequence[AnswerParser],
         *,
         markers: Collection[str] = (),
@@ -167,13 +167,13 @@ class Turn:
             self._tokens = [ContentTokens(tokenizer, prompt, job.params) for _ in parsers]
 
     @classmethod
-    async def prepare(cls, service: Service, ask: Ask, response_id: str) -> Turn:
+    async def prepare(cls, service: Service, ask: TurnRequest, response_id: str) -> Turn:
         """Render and tokenise. Raises RequestError for what cannot be asked of this model."""
         with naming(ask.field_names):
             return await cls._prepared(service, ask, response_id)
 
     @classmethod
-    async def _prepared(cls, service: Service, ask: Ask, response_id: str) -> Turn:
+    async def _prepared(cls, service: Service, ask: TurnRequest, response_id: str) -> Turn:
         parsers, params = service.parsers, ask.params
         tools = () if ask.tool_choice == "none" else ask.tools
         messages, shown = conversation(service, ask)
@@ -195,7 +195,7 @@ class Turn:
         must_call = isinstance(ask.tool_choice, Tool) or ask.tool_choice == "required"
         if must_call and kind is not None and kind.grammar is None:
             kind = GENERIC
-        form = form_of(
+        constraint = constraint_of(
             params.structured,
             [ask.tool_choice] if isinstance(ask.tool_choice, Tool) else tools,
             kind,
@@ -206,12 +206,12 @@ class Turn:
         )
         params = replace(
             params,
-            structured=form,
+            structured=constraint,
             visible_special_ids=parsers.visible(kind),
             reasoning=parsers.marks(inside=inside),
         )
         job = Job(response_id, [prompt], params, ask.priority, ask.cache_salt)
-        tally = Tally(job, reasoning_tokens=None if parsers.reasoning is None else 0)
+        tally = UsageCounter(job, reasoning_tokens=None if parsers.reasoning is None else 0)
         opened = [
             parsers.open(kind, tools, inside=inside, skip_special_tokens=params.skip_special_tokens)
             for _ in range(params.n)
@@ -252,7 +252,7 @@ class Turn:
         parser = self._parsers[choice.index]
         thinking = parser.thinking
         parts = parser.push(choice.text)
-        if thinking or parser.thinking:  # the markers belong to the thoughts
+        if thinking or parser.thinking:  # the markers belong to the reasoning
             self.tally.count_reasoning(len(choice.token_ids))
         if choice.finish_reason is not None:
             parts += parser.finish(ended=choice.finish_reason == "stop")
@@ -267,5 +267,5 @@ class Turn:
         tokens = self._tokens[choice.index]
         tokens.add(choice.token_ids, choice.logprobs or (), last=last)
         found = tokens.of(piece.parts, last=last)
-        parts = piece.parts if len(found) == len(piece.parts) else [*piece.parts, Words("")]
+        parts = piece.parts if len(found) == len(piece.parts) else [*piece.parts, ContentText("")]
         return replace(piece, parts=parts, content_tokens=found)

@@ -34,7 +34,7 @@ class _Turn:
     """What neighbouring messages of one role come to."""
 
     text: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     calls: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """tool_use blocks by id."""
     results: dict[str, str] = field(default_factory=dict)
@@ -81,8 +81,8 @@ def _message(role: str, turn: _Turn) -> list[dict[str, Any]]:
     if role != "assistant":
         return [{"role": role, "content": "\n".join(turn.text)}] if turn.text or not turn.results else []
     message: dict[str, Any] = {"role": "assistant", "content": "\n".join(turn.text)}
-    if turn.thoughts:
-        message["reasoning_content"] = "\n".join(turn.thoughts)
+    if turn.reasoning:
+        message["reasoning_content"] = "\n".join(turn.reasoning)
     if turn.calls:
         message["tool_calls"] = [
             {
@@ -127,7 +127,7 @@ def _add(turn: _Turn, role: str, content: Any, where: str) -> None:
             case (_, "text"):
                 turn.text.append(_string(block, "text", path))
             case ("assistant", "thinking"):
-                turn.thoughts.append(_string(block, "thinking", path))
+                turn.reasoning.append(_string(block, "thinking", path))
             case ("assistant", "redacted_thinking"):
                 pass  # nobody but who encrypted it can read it
             case ("assistant", "tool_use"):

@@ -31,7 +31,7 @@ class TextBlock(Struct, tag_field="type", tag="text"):
 
 
 class ThinkingBlock(Struct, tag_field="type", tag="thinking"):
-    """Thoughts. ``signature`` is there because clients send it back; nothing is read from it."""
+    """ReasoningText. ``signature`` is there because clients send it back; nothing is read from it."""
 
     thinking: str
     signature: str = ""
@@ -90,7 +90,7 @@ class TextDelta(Struct, tag_field="type", tag="text_delta"):
 
 
 class ThinkingDelta(Struct, tag_field="type", tag="thinking_delta"):
-    """More thoughts."""
+    """More reasoning."""
 
     thinking: str
 

@@ -9,9 +9,9 @@ from octavo.sampling import SamplingParams
 from octavo.server.generation.params import message_params, served_name
 from octavo.server.generation.service import Service, json_response
 from octavo.server.generation.turn import Turn
-from octavo.server.messages.ask import message_ask, read_thinking
 from octavo.server.messages.replies import Event, Message, TokensCount
-from octavo.server.messages.schema import UNBUILT, CountRequest, MessagesRequest
+from octavo.server.messages.schema import UNSUPPORTED, CountRequest, MessagesRequest
+from octavo.server.messages.turn_request import message_ask, read_thinking
 from octavo.server.messages.writer import MessageWriter
 from octavo.server.routing.failures import ANTHROPIC, MODEL, TURN
 from octavo.server.routing.route import route
@@ -33,7 +33,7 @@ class MessagesApi:
     )  # fmt: skip
     async def create_message(self, request: Request) -> Response:
         service, backend = self._service, self._service.backend
-        body = await read_body(request, MessagesRequest, UNBUILT)
+        body = await read_body(request, MessagesRequest, UNSUPPORTED)
         model = served_name(body.model, backend.model_names)
         params = message_params(body, body.max_tokens, body.stop_sequences, backend.default_params)
         message_id = f"msg_{body.request_id or request_id_of(request)}"
@@ -54,7 +54,7 @@ class MessagesApi:
     )  # fmt: skip
     async def count_tokens(self, request: Request) -> Response:
         service, backend = self._service, self._service.backend
-        body = await read_body(request, CountRequest, UNBUILT)
+        body = await read_body(request, CountRequest, UNSUPPORTED)
         served_name(body.model, backend.model_names)
         turn = await Turn.prepare(service, message_ask(body, SamplingParams()), request_id_of(request))
         return _named(request, json_response(TokensCount(turn.job.prompt_tokens)))

@@ -12,26 +12,26 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from octavo.server.generation.schema import SamplingFields
-from octavo.server.transport.fields import COMPLETION_UNBUILT, Unbuilt, only, undescribed
+from octavo.server.transport.fields import COMPLETION_UNSUPPORTED, UnsupportedField, only, undescribed
 
 _OF_OPENAI = "It belongs to the OpenAI API."
 
-UNBUILT: Mapping[str, Unbuilt] = {
-    **COMPLETION_UNBUILT,
-    "n": Unbuilt(only(1), "A message is one answer."),
-    "stop": Unbuilt(only([]), "The Messages API calls it stop_sequences."),
-    "response_format": Unbuilt(instead="The Messages API calls it output_config.format."),
-    "logprobs": Unbuilt(only(False), _OF_OPENAI),
-    "stream_options": Unbuilt(only({}), f"{_OF_OPENAI} The last events have the usage."),
-    "return_token_ids": Unbuilt(only(False), _OF_OPENAI),
-    "return_tokens_as_token_ids": Unbuilt(only(False), _OF_OPENAI),
-    "compaction": Unbuilt(instead="This server edits no conversations."),
-    "container": Unbuilt(instead="Code is not run by this server."),
-    "diagnostics": Unbuilt(only({})),
-    "fallbacks": Unbuilt(only([]), "One model answers; ask another yourself."),
-    "inference_geo": Unbuilt(only("global"), "The server runs where it was started."),
-    "thread": Unbuilt(instead="This server keeps no threads; send the messages."),
-    "mcp_servers": Unbuilt(only([]), "This server calls no MCP servers; the client can."),
+UNSUPPORTED: Mapping[str, UnsupportedField] = {
+    **COMPLETION_UNSUPPORTED,
+    "n": UnsupportedField(only(1), "A message is one answer."),
+    "stop": UnsupportedField(only([]), "The Messages API calls it stop_sequences."),
+    "response_format": UnsupportedField(instead="The Messages API calls it output_config.format."),
+    "logprobs": UnsupportedField(only(False), _OF_OPENAI),
+    "stream_options": UnsupportedField(only({}), f"{_OF_OPENAI} The last events have the usage."),
+    "return_token_ids": UnsupportedField(only(False), _OF_OPENAI),
+    "return_tokens_as_token_ids": UnsupportedField(only(False), _OF_OPENAI),
+    "compaction": UnsupportedField(instead="This server edits no conversations."),
+    "container": UnsupportedField(instead="Code is not run by this server."),
+    "diagnostics": UnsupportedField(only({})),
+    "fallbacks": UnsupportedField(only([]), "One model answers; ask another yourself."),
+    "inference_geo": UnsupportedField(only("global"), "The server runs where it was started."),
+    "thread": UnsupportedField(instead="This server keeps no threads; send the messages."),
+    "mcp_servers": UnsupportedField(only([]), "This server calls no MCP servers; the client can."),
 }
 
 _SYSTEM = {
@@ -43,7 +43,7 @@ _SYSTEM = {
 class TurnFields(SamplingFields):
     """Everything that makes the prompt. Fields that are not here are refused."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=undescribed(UNBUILT))
+    model_config = ConfigDict(extra="forbid", json_schema_extra=undescribed(UNSUPPORTED))
 
     messages: list[dict[str, Any]]
     system: Annotated[Any, WithJsonSchema(_SYSTEM)] = None

@@ -13,7 +13,6 @@ import pydantic_core
 from msgspec import UNSET
 
 from octavo.server.generation.turn import Piece, Turn
-from octavo.server.messages.ask import Thinking
 from octavo.server.messages.replies import (
     Block,
     BlockDelta,
@@ -36,8 +35,9 @@ from octavo.server.messages.replies import (
     ToolUseBlock,
     Usage,
 )
+from octavo.server.messages.turn_request import Thinking
 from octavo.server.transport.sse import event
-from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, Part, Thoughts, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, ContentText, Part, ReasoningText
 
 _INVALID = "INVALID_JSON"
 
@@ -104,12 +104,12 @@ class MessageWriter:
         for part in parts:
             last = shown[-1] if shown else None
             match part:
-                case Thoughts() if not self.thinking.wanted:
+                case ReasoningText() if not self.thinking.wanted:
                     pass
-                case Words(text) if isinstance(last, Words):
-                    shown[-1] = Words(last.text + text)
-                case Thoughts(text) if isinstance(last, Thoughts):
-                    shown[-1] = Thoughts(last.text + text)
+                case ContentText(text) if isinstance(last, ContentText):
+                    shown[-1] = ContentText(last.text + text)
+                case ReasoningText(text) if isinstance(last, ReasoningText):
+                    shown[-1] = ReasoningText(last.text + text)
                 case CallArguments(index, json) if isinstance(last, CallArguments) and last.index == index:
                     shown[-1] = CallArguments(index, last.json + json)
                 case _:
@@ -147,9 +147,9 @@ def _event(value: Event) -> bytes:
     return event(value, str(value.__struct_config__.tag))
 
 
-def _signature(thoughts: str) -> str:
-    """Looks like one, and tells the thoughts of one block from those of another."""
-    return base64.b64encode(hashlib.sha256(thoughts.encode(errors="surrogatepass")).digest()).decode()
+def _signature(reasoning: str) -> str:
+    """Looks like one, and tells the reasoning of one block from those of another."""
+    return base64.b64encode(hashlib.sha256(reasoning.encode(errors="surrogatepass")).digest()).decode()
 
 
 def read_input(arguments: str) -> dict[str, Any]:
@@ -169,13 +169,13 @@ def _grow(blocks: list[Block], arguments: dict[int, str], part: Part) -> None:
     """Append a part; neighbours of one kind are one block."""
     last = blocks[-1] if blocks else None
     match part:
-        case Words(text) if isinstance(last, TextBlock):
+        case ContentText(text) if isinstance(last, TextBlock):
             last.text += text
-        case Words(text):
+        case ContentText(text):
             blocks.append(TextBlock(text))
-        case Thoughts(text) if isinstance(last, ThinkingBlock):
+        case ReasoningText(text) if isinstance(last, ThinkingBlock):
             last.thinking += text
-        case Thoughts(text):
+        case ReasoningText(text):
             blocks.append(ThinkingBlock(text))
         case CallBegins(index, call_id, name):
             arguments[index] = ""
@@ -186,27 +186,27 @@ def _grow(blocks: list[Block], arguments: dict[int, str], part: Part) -> None:
 
 @dataclass
 class _OpenBlocks:
-    """The blocks of a stream. One of words or thoughts is open at most, and one call, which thoughts may interrupt."""
+    """The blocks of a stream. Open is one of content or reasoning, and one call, which reasoning may interrupt."""
 
     tell_thoughts: bool
     begun: int = 0
     """How many there were."""
     spoken: tuple[int, type[Part]] | None = None
-    """The open block of words or thoughts, and of which."""
+    """The open block of content or reasoning, and of which."""
     call: int | None = None
     """The open block of a call."""
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     """Of the open block."""
 
     def take(self, part: Part) -> list[Event]:
         """The events of a part."""
         match part:
-            case Words(text):
-                events = [*self._end_call(), *self._speak(Words, TextBlock(""))]
+            case ContentText(text):
+                events = [*self._end_call(), *self._speak(ContentText, TextBlock(""))]
                 return [*events, BlockDelta(self.begun - 1, TextDelta(text))]
-            case Thoughts(text):
-                events = self._speak(Thoughts, ThinkingBlock(""))
-                self.thoughts.append(text)
+            case ReasoningText(text):
+                events = self._speak(ReasoningText, ThinkingBlock(""))
+                self.reasoning.append(text)
                 return [*events, *([BlockDelta(self.begun - 1, ThinkingDelta(text))] if self.tell_thoughts else [])]
             case CallBegins(_, call_id, name):
                 events = [*self.close(), *self._begin(ToolUseBlock(call_id, name))]
@@ -242,7 +242,7 @@ class _OpenBlocks:
             return []
         (index, kind), self.spoken = self.spoken, None
         signed: list[Event] = []
-        if kind is Thoughts:
-            signed.append(BlockDelta(index, SignatureDelta(_signature("".join(self.thoughts)))))
-            self.thoughts.clear()
+        if kind is ReasoningText:
+            signed.append(BlockDelta(index, SignatureDelta(_signature("".join(self.reasoning)))))
+            self.reasoning.clear()
         return [*signed, BlockStop(index)]

@@ -21,12 +21,12 @@ from octavo.server.generation.params import chat_params, served_name
 from octavo.server.generation.prompts import conversation_text, off_loop
 from octavo.server.generation.schema import ChatCompletionRequest
 from octavo.server.generation.service import Service, json_response
-from octavo.server.generation.turn import Ask, Turn, conversation
+from octavo.server.generation.turn import Turn, TurnRequest, conversation
 from octavo.server.routing.failures import MODEL
 from octavo.server.routing.route import HandlerT, route
 from octavo.server.transport.body import read_body
 from octavo.server.transport.errors import request_id_of
-from octavo.server.transport.fields import CHAT_UNBUILT
+from octavo.server.transport.fields import CHAT_UNSUPPORTED
 
 _MESSAGES = {"title": "Messages", "anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "null"}]}
 
@@ -83,9 +83,9 @@ class TokensApi:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def _ask_of(self, request: Request) -> Ask:
+    async def _ask_of(self, request: Request) -> TurnRequest:
         service, backend = self._service, self._service.backend
-        body = await read_body(request, ChatCompletionRequest, CHAT_UNBUILT)
+        body = await read_body(request, ChatCompletionRequest, CHAT_UNSUPPORTED)
         served_name(body.model, backend.model_names)
         return chat_ask(body, chat_params(body, backend.default_params), service.settings)
 

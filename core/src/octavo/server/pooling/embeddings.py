@@ -14,7 +14,7 @@ from octavo.server.generation.params import served_name
 from octavo.server.generation.prompts import conversation_prompt, normalise_messages, off_loop, split_prompts
 from octavo.server.generation.service import Service, json_response
 from octavo.server.generation.template_variables import template_variables
-from octavo.server.pooling.schema import POOLING_UNBUILT, Embedding, EmbeddingList, EmbeddingRequest
+from octavo.server.pooling.schema import POOLING_UNSUPPORTED, Embedding, EmbeddingList, EmbeddingRequest
 from octavo.server.pooling.vectors import Asked, characters_of, tokens_of
 from octavo.server.routing.failures import TURN
 from octavo.server.routing.route import route
@@ -34,7 +34,7 @@ class EmbeddingsApi:
     async def create_embedding(self, request: Request) -> Response:
         service = self._service
         service.require("embed", _instead(service))
-        body = await read_body(request, EmbeddingRequest, POOLING_UNBUILT)
+        body = await read_body(request, EmbeddingRequest, POOLING_UNSUPPORTED)
         model = served_name(body.model, service.backend.model_names)
         asked = Asked(service, request, body, "embd", "messages" if body.messages else "input")
         prompts = await _prompts(asked, body)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from octavo.server.generation.schema import PROMPTS
-from octavo.server.transport.fields import Unbuilt, only
+from octavo.server.transport.fields import UnsupportedField, only
 
 _STRING = {"type": "string"}
 _NULL = {"type": "null"}
@@ -73,13 +73,13 @@ class RerankRequest(PoolingFields):
     return_documents: bool | None = None
 
 
-POOLING_UNBUILT: Mapping[str, Unbuilt] = {
-    "embed_dtype": Unbuilt(only("float32", "float"), "Embeddings are float32."),
-    "endianness": Unbuilt(only("native", "little"), "base64 holds little-endian numbers."),
-    "chat_template": Unbuilt(instead="Templates of clients are not run; the model's own is used."),
-    "mm_processor_kwargs": Unbuilt(instead="Only text is supported."),
-    "truncation_side": Unbuilt(only("right"), "Texts are cut on their right."),
-    "max_tokens_per_doc": Unbuilt(instead="truncate_prompt_tokens cuts query and document together."),
+POOLING_UNSUPPORTED: Mapping[str, UnsupportedField] = {
+    "embed_dtype": UnsupportedField(only("float32", "float"), "Embeddings are float32."),
+    "endianness": UnsupportedField(only("native", "little"), "base64 holds little-endian numbers."),
+    "chat_template": UnsupportedField(instead="Templates of clients are not run; the model's own is used."),
+    "mm_processor_kwargs": UnsupportedField(instead="Only text is supported."),
+    "truncation_side": UnsupportedField(only("right"), "Texts are cut on their right."),
+    "max_tokens_per_doc": UnsupportedField(instead="truncate_prompt_tokens cuts query and document together."),
 }
 
 

@@ -14,7 +14,7 @@ from octavo.pooling import paired
 from octavo.server.generation.params import served_name
 from octavo.server.generation.service import Service, json_response
 from octavo.server.pooling.schema import (
-    POOLING_UNBUILT,
+    POOLING_UNSUPPORTED,
     Ranked,
     RankedDocument,
     Ranking,
@@ -45,7 +45,7 @@ class ScoresApi:
     async def create_score(self, request: Request) -> Response:
         service = self._service
         service.require("score", _INSTEAD)
-        body = await read_body(request, ScoreRequest, POOLING_UNBUILT)
+        body = await read_body(request, ScoreRequest, POOLING_UNSUPPORTED)
         model = served_name(body.model, service.backend.model_names)
         first, second = _sides(body)
         asked = Asked(service, request, body, "score", second)
@@ -60,7 +60,7 @@ class ScoresApi:
     async def create_ranking(self, request: Request) -> Response:
         service = self._service
         service.require("score", _INSTEAD)
-        body = await read_body(request, RerankRequest, POOLING_UNBUILT)
+        body = await read_body(request, RerankRequest, POOLING_UNSUPPORTED)
         model = served_name(body.model, service.backend.model_names)
         asked = Asked(service, request, body, "rerank", "documents")
         texts = [_document(one, f"documents[{i}]") for i, one in enumerate(body.documents)]

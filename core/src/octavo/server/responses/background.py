@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from octavo.server.generation.logprobs import TokenNames
+from octavo.server.responses.job import ResponseJob, Stores
 from octavo.server.responses.making import converse, encoded, made, writer_of
-from octavo.server.responses.order import Order, Stores
 from octavo.server.responses.replies import RUNNING, Event, ResponseObject, response_usage
 from octavo.server.responses.store import LEASE_SECONDS, Key
 from octavo.server.responses.writer import Writer
@@ -30,8 +30,8 @@ STOPPED = ("server_stopped", "The server is stopping.")
 class Live:
     """A response that runs here. ``events`` are numbered by their place."""
 
-    def __init__(self, order: Order, writer: Writer) -> None:
-        self.order = order
+    def __init__(self, job: ResponseJob, writer: Writer) -> None:
+        self.job = job
         self.writer = writer
         self.events: list[bytes] = []
         self.over = False
@@ -42,7 +42,7 @@ class Live:
 
     def add(self, events: list[Event]) -> None:
         """What has happened."""
-        if self.order.stream and events:
+        if self.job.stream and events:
             self.events += [event(one, one.type) for one in events]
             self._wake()
 
@@ -78,13 +78,13 @@ class Background:
         self._live: dict[Key, Live] = {}
         self._renewing: asyncio.Task[None] | None = None
 
-    async def start(self, order: Order, request_id: str) -> Live:
+    async def start(self, job: ResponseJob, request_id: str) -> Live:
         """Store the response as queued, and let it run. Raises RequestError if its id is taken."""
-        live = Live(order, writer_of(order, self._names))
+        live = Live(job, writer_of(job, self._names))
         events = live.writer.lifecycle("created", "queued", status="queued")
-        await self._stores.responses.insert(order.owner, order.response, order.inputs, streams=order.stream)
+        await self._stores.responses.insert(job.owner, job.response, job.inputs, streams=job.stream)
         live.add(events)
-        key = (order.owner, order.response.id)
+        key = (job.owner, job.response.id)
         self._live[key] = live
         live.task = asyncio.create_task(self._run(key, live, request_id))
         if self._renewing is None or self._renewing.done():
@@ -143,18 +143,18 @@ class Background:
             live.end()
 
     async def _make(self, live: Live, request_id: str) -> None:
-        order, writer = live.order, live.writer
+        job, writer = live.job, live.writer
         begun = False
         try:
-            async with aclosing(made(order, writer)) as stream:
+            async with aclosing(made(job, writer)) as stream:
                 async for events in stream:
                     if not begun:
                         begun = True
                         live.add(writer.lifecycle("in_progress", status="in_progress"))
-                        await self._stores.responses.begin(order.owner, writer.response)
+                        await self._stores.responses.begin(job.owner, writer.response)
                     live.add(events)
         except Exception as error:  # noqa: BLE001 - the client learns of it from the response
-            writer.fail(failure_of(error, request_id), response_usage(order.turn.usage))
+            writer.fail(failure_of(error, request_id), response_usage(job.turn.usage))
         last = writer.end()
         if await self._settle(live, last):
             live.add([last])
@@ -163,14 +163,14 @@ class Background:
 
     async def _settle(self, live: Live, last: Event) -> bool:
         """Store the end of a response; False if it was cancelled or deleted meanwhile."""
-        order, response, stores = live.order, live.writer.response, self._stores
-        events = b"".join(live.events) + encoded([last]) if order.stream else None
+        job, response, stores = live.job, live.writer.response, self._stores
+        events = b"".join(live.events) + encoded([last]) if job.stream else None
 
         def work(connection: Connection) -> tuple[bool, int]:
-            added = stores.responses.settle(connection, order.owner, response, events)
+            added = stores.responses.settle(connection, job.owner, response, events)
             if added is None:
                 return False, 0
-            return True, added + converse(connection, order, response, stores)
+            return True, added + converse(connection, job, response, stores)
 
         return await stores.responses.write(work)
 

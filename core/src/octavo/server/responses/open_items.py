@@ -90,7 +90,7 @@ class OpenMessage:
 
 
 class OpenReasoning:
-    """The model's thoughts."""
+    """The model's reasoning."""
 
     def __init__(self, emit: Emit, index: int, *, seal: bool) -> None:
         self._emit = emit
@@ -108,12 +108,12 @@ class OpenReasoning:
         ]
 
     def add(self, text: str) -> list[Event]:
-        """More thoughts."""
+        """More reasoning."""
         self._text.append(text)
         return [self._emit.delta("reasoning_text", text, **self._at)]
 
     def item(self, status: Ending) -> Reasoning:
-        """The thoughts, as far as they have come."""
+        """The reasoning, as far as they have come."""
         text = "".join(self._text)
         seal = sealed(text) if self._seal else UNSET
         return Reasoning(id=self._id, content=[ReasoningText(text)], encrypted_content=seal, status=status)

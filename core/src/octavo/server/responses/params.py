@@ -21,5 +21,5 @@ def response_params(body: TurnFields, checkpoint: Mapping[str, Any], *, logprobs
         params = sampling_params(
             body, checkpoint, max_tokens=checkpoint.get("max_new_tokens") if limit is None else limit, logprobs=logprobs
         )
-        form = structured_output(asked, body.structured_outputs, param="text.format", flat=True)
-        return replace(params, structured=form)
+        constraint = structured_output(asked, body.structured_outputs, param="text.format", flat=True)
+        return replace(params, structured=constraint)

@@ -14,8 +14,8 @@ from octavo.server.responses.background import Background, replayed
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.conversations import ConversationsApi
 from octavo.server.responses.items import new_id
+from octavo.server.responses.job import Stores, job_of, turn_of
 from octavo.server.responses.making import streamed, whole
-from octavo.server.responses.order import Stores, order_of, turn_of
 from octavo.server.responses.params import response_params
 from octavo.server.responses.queries import PAGE, page_of, starting_after
 from octavo.server.responses.replies import DeletedResponse, Event, InputTokens, ItemList, ResponseObject, item_list
@@ -28,7 +28,7 @@ from octavo.server.routing.route import Parameter, route
 from octavo.server.transport.body import read_body
 from octavo.server.transport.connection import while_connected
 from octavo.server.transport.errors import Failure, request_id_of
-from octavo.server.transport.fields import RESPONSES_UNBUILT
+from octavo.server.transport.fields import RESPONSES_UNSUPPORTED
 from octavo.server.transport.owner import owner_of
 from octavo.server.transport.queries import flag
 from octavo.server.transport.sse import EventStream, event
@@ -65,15 +65,15 @@ class ResponsesApi:
     )  # fmt: skip
     async def create_response(self, request: Request) -> Response:
         service, stores = self._service, self._stores
-        body = await read_body(request, ResponseRequest, RESPONSES_UNBUILT)
-        order = await order_of(service, stores, owner_of(request), body)
+        body = await read_body(request, ResponseRequest, RESPONSES_UNSUPPORTED)
+        job = await job_of(service, stores, owner_of(request), body)
         request_id = request_id_of(request)
         if body.background:
-            live = await self._background.start(order, request_id)
-            return _stream(live.follow(-1)) if body.stream else json_response(order.response)
+            live = await self._background.start(job, request_id)
+            return _stream(live.follow(-1)) if body.stream else json_response(job.response)
         if body.stream:
-            return _stream(streamed(order, service.names, stores, request_id))
-        return json_response(await while_connected(request.receive, whole(order, service.names, stores)))
+            return _stream(streamed(job, service.names, stores, request_id))
+        return json_response(await while_connected(request.receive, whole(job, service.names, stores)))
 
     @route(
         "POST", "/v1/responses/input_tokens", "Count the tokens of an input",
@@ -81,7 +81,7 @@ class ResponsesApi:
     )  # fmt: skip
     async def count_input_tokens(self, request: Request) -> Response:
         service, stores = self._service, self._stores
-        body = await read_body(request, TurnFields, RESPONSES_UNBUILT)
+        body = await read_body(request, TurnFields, RESPONSES_UNSUPPORTED)
         served_name(body.model, service.backend.model_names)
         params = response_params(body, service.backend.default_params)
         toolbox = read_tools(body.tools, body.tool_choice)

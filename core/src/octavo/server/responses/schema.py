@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from octavo.server.generation.schema import CHOICE, Metadata, SamplingFields, StreamOptions
-from octavo.server.transport.fields import RESPONSES_UNBUILT, undescribed
+from octavo.server.transport.fields import RESPONSES_UNSUPPORTED, undescribed
 
 MAX_ITEMS = 20
 """Of one request that adds to a conversation, as in the OpenAI API."""
@@ -58,7 +58,7 @@ class ResponseStreamOptions(StreamOptions):
 class TurnFields(SamplingFields):
     """What makes a turn: the fields that creating a response and counting its input share."""
 
-    model_config = ConfigDict(json_schema_extra=undescribed(RESPONSES_UNBUILT))
+    model_config = ConfigDict(json_schema_extra=undescribed(RESPONSES_UNSUPPORTED))
 
     input: Annotated[
         Any, WithJsonSchema({"title": "Input", "anyOf": [{"type": "string"}, _ITEMS, {"type": "null"}]})

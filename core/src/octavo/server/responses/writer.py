@@ -29,7 +29,7 @@ from octavo.server.responses.replies import (
     ResponseUsage,
 )
 from octavo.server.transport.errors import Failure
-from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, Thoughts, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, ContentText, ReasoningText
 
 _ERROR_CODES = {400: "invalid_prompt", 404: "invalid_prompt", 429: "rate_limit_exceeded"}
 """The API has a closed list of codes; all other failures are the server's."""
@@ -76,12 +76,12 @@ class Writer:
         events: list[Event] = []
         for part, tokens in zip(piece.parts, piece.content_tokens or [()] * len(piece.parts), strict=True):
             logprobs = self._logprobs_of(tokens)
-            if logprobs and not isinstance(part, Words) and isinstance(self._open, OpenMessage):
+            if logprobs and not isinstance(part, ContentText) and isinstance(self._open, OpenMessage):
                 events += self._open.add("", logprobs)  # of a token that the message ends in
             match part:
-                case Words(text):
+                case ContentText(text):
                     events += self._words(text, logprobs)
-                case Thoughts(text):
+                case ReasoningText(text):
                     events += self._thoughts(text)
                 case CallBegins(index, call_id, name):
                     events += self._begin(OpenCall(self._emit, len(self._done) + bool(self._open), call_id, name))

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from octavo.errors import RequestError
 from octavo.server.transport.body_limits import check_body, check_depth, check_size, check_text
 from octavo.server.transport.errors import LIMITS, ClientGone
-from octavo.server.transport.fields import Unbuilt, refuse_unbuilt
+from octavo.server.transport.fields import UnsupportedField, refuse_unsupported
 from octavo.server.transport.limits import Limits
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -31,7 +31,7 @@ _JSON_NAMES = {
 }
 
 
-async def read_body(request: Request, model: type[ModelT], unbuilt: Mapping[str, Unbuilt]) -> ModelT:
+async def read_body(request: Request, model: type[ModelT], unsupported: Mapping[str, UnsupportedField]) -> ModelT:
     """Read, parse and validate the body of a request.
 
     Raises RequestError naming the field, HTTPException 413 or 415, ClientGone.
@@ -47,10 +47,12 @@ async def read_body(request: Request, model: type[ModelT], unbuilt: Mapping[str,
         data = await request.body()
     except ClientDisconnect as error:
         raise ClientGone from error
-    return parse(data, model, unbuilt, request.scope[LIMITS])
+    return parse(data, model, unsupported, request.scope[LIMITS])
 
 
-def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limits: Limits = _DEFAULTS) -> ModelT:
+def parse(
+    data: bytes, model: type[ModelT], unsupported: Mapping[str, UnsupportedField], limits: Limits = _DEFAULTS
+) -> ModelT:
     """Bytes of JSON to a request model. Raises RequestError."""
     check_size(data, limits)
     try:
@@ -64,9 +66,9 @@ def parse(data: bytes, model: type[ModelT], unbuilt: Mapping[str, Unbuilt], limi
     check_body(body, limits)
     check_depth(data, body, limits)
     check_text(data, body, limits)
-    refuse_unbuilt(body, unbuilt)
+    refuse_unsupported(body, unsupported)
     # Left are values of those fields that ask for nothing; a model that knows no other fields need not know these.
-    asked = {name: value for name, value in body.items() if name not in unbuilt or name in model.model_fields}
+    asked = {name: value for name, value in body.items() if name not in unsupported or name in model.model_fields}
     try:
         return model.model_validate(asked)
     except ValidationError as error:

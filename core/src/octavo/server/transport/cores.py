@@ -14,10 +14,10 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def settled() -> Iterator[None]:
+def pinned() -> Iterator[None]:
     """Within it the calling thread keeps off the cores that other threads of this process are pinned to.
 
-    Threads that it starts inherit that, until they `roam`. Nothing happens where no thread is pinned, where they have
+    Threads that it starts inherit that, until they `unpin`. Nothing happens where no thread is pinned, where they have
     all cores there are, and on systems without affinities.
     """
     if sys.platform != "linux":
@@ -32,7 +32,7 @@ def settled() -> Iterator[None]:
         _move(before)
 
 
-def roam() -> None:
+def unpin() -> None:
     """Let the calling thread run wherever threads of this process may. What `settled` does is meant for the loop."""
     if sys.platform == "linux":
         _move(set[int]().union(*_affinities()))

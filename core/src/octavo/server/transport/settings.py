@@ -50,7 +50,7 @@ class ServerSettings:
     tool_parser: str = "auto"
     """How the model writes tool calls: a parser's name, "none", or "auto" for what its chat template asks for."""
     reasoning_parser: str = "auto"
-    """How the model writes thoughts, likewise."""
+    """How the model writes reasoning, likewise."""
     plugged: Sequence[object] = ()
     """What the ``octavo_models`` hook returned; parsers among it are known beside the built-in ones."""
     trust_request_chat_template: bool = False

@@ -1,4 +1,5 @@
-"""Whether a form can be honoured: found out in a process of its own, as whoever asks for it may have made it to hurt.
+"""Whether a constraint can be honoured: found out in a process of its own, as whoever asks for it may have made it to
+hurt.
 
 `check` is what a `octavo.sandbox.worker.Worker` runs. A process keeps the last vocabulary that it was given, so that it
 comes once and not with every question.
@@ -23,10 +24,10 @@ _TRIED_SECONDS = 0.5
 
 
 class Question(msgspec.Struct):
-    """Can this form be honoured? ``tokens`` and what follows is given if the process did not know ``vocabulary``."""
+    """Can this constraint be honoured? ``tokens`` and what follows are given if the process lacks ``vocabulary``."""
 
     vocabulary: str
-    form: str
+    kind: str
     source: str
     tokens: list[bytes] | None = None
     special: list[int] = []
@@ -56,9 +57,9 @@ def check(payload: bytes) -> bytes:
     if question.vocabulary != _Kept.digest:
         return msgspec.msgpack.encode(Answer())
     try:
-        grammar = ll_grammar(question.form, question.source, _Kept.vocabulary.names)
+        grammar = ll_grammar(question.kind, question.source, _Kept.vocabulary.names)
         answer = Answer(grammar, _flaw(grammar, _Kept.tokenizer))
-    except ValueError as error:  # BadForm, and what llguidance says of malformed JSON
+    except ValueError as error:  # BadConstraint, and what llguidance says of malformed JSON
         answer = Answer(refused=str(error))
     return msgspec.msgpack.encode(answer)
 
@@ -76,7 +77,7 @@ def _flaw(grammar: str, tokenizer: LLTokenizer) -> str | None:
             matcher.consume_token(draw.choice(allowed))
         if matcher.is_error():
             empty = token == 0 and "NoExtension" in matcher.get_error()
-            return "no output can have this form" if empty else first_line(matcher.get_error())
+            return "no output can satisfy this constraint" if empty else first_line(matcher.get_error())
         if time.thread_time() - begun > _TRIED_SECONDS:
             return "its masks take too long to compute; make it simpler"
         if matcher.is_stopped():

@@ -1,7 +1,7 @@
-"""Structured output: forms compiled to states that say, token by token, what may come next.
+"""Structured output: constraints compiled to states that say, token by token, what may come next.
 
-A form is first tried in a process that can be killed (`octavo.text.grammar.check`); what passed there compiles here in
-the same short time. Compiled forms are kept for the next request that asks for the same.
+A constraint is first tried in a process that can be killed (`octavo.text.grammar.check`); what passed there compiles
+here in the same short time. Compiled constraints are kept for the next request that asks for the same.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ COMPILE_SECONDS = 10.0
 COMPILE_BYTES = 2**30
 CACHE_BYTES = 64 * 2**20
 _OWN_BYTES = 128 * 1024
-"""What a compiled form takes at least, by estimate; states that its lexer comes by later are not counted."""
+"""What a compiled constraint takes at least, by estimate; states that its lexer comes by later are not counted."""
 _BYTES_PER_BYTE = 32
-"""What a compiled form takes for each byte of its grammar, by estimate."""
+"""What a compiled constraint takes for each byte of its grammar, by estimate."""
 
 
 class GrammarState:
-    """Meets `octavo.runner.TokenConstraint`: where one sequence is in its form."""
+    """Meets `octavo.runner.TokenConstraint`: where one sequence is in its grammar."""
 
     def __init__(self, matcher: LLMatcher, ends: frozenset[int]) -> None:
         self._matcher = matcher
@@ -64,7 +64,7 @@ class GrammarState:
 
 
 class Grammars:
-    """Compiles forms for one model, of ``vocab_size`` logits, whose ``ends`` end a sequence. For any thread.
+    """Compiles constraints for one model, of ``vocab_size`` logits, whose ``ends`` end a sequence. For any thread.
 
     What is compiled is kept until ``cache_bytes`` are full, by estimate; what was refused too.
     """
@@ -97,7 +97,7 @@ class Grammars:
             return _key(asked) in self._kept
 
     def start(self, asked: StructuredOutput) -> GrammarState:
-        """The state before a sequence's first token. Blocks while the form is compiled.
+        """The state before a sequence's first token. Blocks while the constraint is compiled.
 
         Raises RequestError if it cannot be honoured, or not within the limits.
         """
@@ -121,7 +121,8 @@ class Grammars:
         return _state(waiting.result(), asked)
 
     def load(self) -> None:
-        """Bring the vocabulary into llguidance's form, which holds the interpreter lock for a tenth of a second to two.
+        """Bring the vocabulary into llguidance's representation, which holds the interpreter lock for a tenth of a
+        second to two.
 
         Else the first `start` does it, and whatever else the process serves waits.
         """
@@ -132,7 +133,7 @@ class Grammars:
             _ = self._ll_tokenizer
 
     def close(self) -> None:
-        """End the process that forms are tried in."""
+        """End the process that constraints are tried in."""
         self._worker.close()
 
     def _keep(self, key: tuple[str, str], outcome: GrammarState | str) -> None:
@@ -158,7 +159,7 @@ class Grammars:
             return f"it could not be compiled: {error}"
         if grammar.refused is not None:
             return grammar.refused
-        assert grammar.grammar is not None, "a form that is not refused has a grammar"
+        assert grammar.grammar is not None, "a constraint that is not refused has a grammar"
         matcher = compiled(grammar.grammar, tokenizer)
         matcher.compute_bitmask()  # and what a first mask takes is there for all
         if matcher.is_error():
@@ -169,7 +170,7 @@ class Grammars:
         from octavo.text.grammar.check import Answer, Question
 
         vocabulary = self._vocabulary
-        question = Question(self._digest, asked.form, asked.source)
+        question = Question(self._digest, asked.kind, asked.source)
         for _ in range(2):
             answer = msgspec.msgpack.decode(self._worker.call(msgspec.msgpack.encode(question)), type=Answer)
             if answer.grammar is not None or answer.refused is not None:
@@ -196,10 +197,10 @@ class Grammars:
 
 
 def _key(asked: StructuredOutput) -> tuple[str, str]:
-    return asked.form, asked.source
+    return asked.kind, asked.source
 
 
 def _state(outcome: GrammarState | str, asked: StructuredOutput) -> GrammarState:
     if isinstance(outcome, str):
-        raise RequestError(f"{asked.form} cannot be honoured: {outcome}", param=asked.param, code="invalid_value")
+        raise RequestError(f"{asked.kind} cannot be honoured: {outcome}", param=asked.param, code="invalid_value")
     return outcome.fork()

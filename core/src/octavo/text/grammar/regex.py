@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from octavo.text.grammar.schema import BadForm
+from octavo.text.grammar.schema import BadConstraint
 
 _UNICODE = "(?u)"
 _SPACE = r" \t\n\r\f\v"
@@ -26,7 +26,7 @@ _PIECE = re.compile(r"\\(?:[pPxuU](?:\{[^}]*\}|.)|.)|\[\^?\]?|.", re.DOTALL)
 
 
 def ascii_classes(regex: str) -> str:
-    """The expression with these classes written out. Raises BadForm for a range that would end in one of them."""
+    """The expression with these classes written out. Raises BadConstraint for a range that would end in one of them."""
     if regex.startswith(_UNICODE):
         return regex[len(_UNICODE) :]
     made: list[str] = []
@@ -35,7 +35,7 @@ def ascii_classes(regex: str) -> str:
         piece = found[0]
         if piece[0] == "\\" and piece[1:] in _CLASSES:
             if depth and before == "-" and made[-2:-1] not in (["["], ["[^"]):
-                raise BadForm(
+                raise BadConstraint(
                     f"the regex {regex!r:.80} has a range up to {piece}; escape the -, or put it first in [ ]"
                 )
             piece = _CLASSES[piece[1:]]

@@ -43,12 +43,12 @@ _ESCAPE = re.compile(r"\\(?:x\{[0-9A-Fa-f]*\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[p
 _NUL = re.compile(r"\\(?:x00|x\{0+\}|u0000|0)|\x00")
 
 
-class BadForm(ValueError):
-    """A form that cannot be honoured; the message says why."""
+class BadConstraint(ValueError):
+    """A constraint that cannot be honoured; the message says why."""
 
 
 def exact(schema: Any) -> Any:
-    """A schema that llguidance enforces exactly where it takes it. Raises BadForm."""
+    """A schema that llguidance enforces exactly where it takes it. Raises BadConstraint."""
     schema = without_vacuous(schema)
     for part in _subschemas(schema):
         _refuse_flaws(part)
@@ -92,7 +92,7 @@ def _mended(schema: Any) -> Any:
 
 
 def mended_pattern(pattern: str) -> str:
-    """The pattern with no class that has U+0000. Raises BadForm for classes that dialects read differently."""
+    """The pattern with no class that has U+0000. Raises BadConstraint for classes that dialects read differently."""
     made: list[str] = []
     at, inside = 0, False
     while at < len(pattern):
@@ -100,7 +100,7 @@ def mended_pattern(pattern: str) -> str:
         piece = escape[0] if escape else pattern[at]
         if inside:
             if piece == "[" or pattern[at : at + 2] in ("&&", "--", "~~") or piece.startswith("\\P"):
-                raise BadForm(
+                raise BadConstraint(
                     f"the pattern {pattern!r:.80} has {piece!r} within [ ]; escape it, or write it differently"
                 )
             inside = piece != "]"
@@ -108,7 +108,7 @@ def mended_pattern(pattern: str) -> str:
         elif piece == "[":
             piece = "[^" if pattern.startswith("[^", at) else piece
             if pattern.startswith("]", at + len(piece)):
-                raise BadForm(f"the pattern {pattern!r:.80} has {piece}]; escape the ], or write it differently")
+                raise BadConstraint(f"the pattern {pattern!r:.80} has {piece}]; escape the ], or write it differently")
             inside = True
             made.append("[^\\x00" if piece == "[^" else piece)
         else:
@@ -122,27 +122,27 @@ def _refuse_flaws(part: Mapping[str, Any]) -> None:
     literals = [part.get("const"), part.get("enum"), part.get("required"), list(names) if names else None]
     for text in _strings(literals):
         if found := _UNWRITABLE.search(text):
-            raise BadForm(f"the control character U+{ord(found[0]):04X} in {text!r:.60} cannot be written")
+            raise BadConstraint(f"the control character U+{ord(found[0]):04X} in {text!r:.60} cannot be written")
     least, required = part.get("minProperties", 0), part.get("required", ())
     if _is_number(least) and isinstance(required, list | tuple) and least > len(required) + 1:
-        raise BadForm(
+        raise BadConstraint(
             f"minProperties {least} with {len(required)} required: at most one more can be enforced, as a key may come "
             "twice; name the properties in required"
         )
     for bound in (part[key] for key in _BOUNDS if _is_number(part.get(key))):
         if abs(bound) > _EXACT:
-            raise BadForm(f"the bound {bound:g} is beyond 2**53, where it cannot be enforced exactly")
+            raise BadConstraint(f"the bound {bound:g} is beyond 2**53, where it cannot be enforced exactly")
 
 
 def _decimal(schema: dict[str, Any]) -> None:
-    """Make exclusive bounds of numbers hold for what becomes of the digits. Raises BadForm."""
+    """Make exclusive bounds of numbers hold for what becomes of the digits. Raises BadConstraint."""
     bounds = {key: schema[key] for key in ("exclusiveMinimum", "exclusiveMaximum") if _is_number(schema.get(key))}
     if schema.get("type") == "integer" or not bounds:
         return
     spacing = max(math.ulp(bound) for bound in bounds.values())
     step = next(step for step in _STEPS if step >= 2 * spacing)
     if schema.setdefault("multipleOf", step) < step:
-        raise BadForm(f"multipleOf {schema['multipleOf']} is too fine beside an exclusive bound; {step:g} is not")
+        raise BadConstraint(f"multipleOf {schema['multipleOf']} is too fine beside an exclusive bound; {step:g} is not")
     lower, upper = bounds.get("exclusiveMinimum", -1), bounds.get("exclusiveMaximum", 1)
     if lower >= 0:
         del schema["exclusiveMinimum"]

@@ -1,4 +1,4 @@
-"""From the form that a request asks for to a grammar of llguidance's, both as text."""
+"""From the constraint that a request asks for to a grammar of llguidance's, both as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
 from octavo.text.grammar.regex import ascii_classes
-from octavo.text.grammar.schema import BadForm, exact
+from octavo.text.grammar.schema import BadConstraint, exact
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -28,12 +28,12 @@ _TAG_KEYS = {"type", "structures", "triggers"}
 _STRUCTURE_KEYS = {"begin", "schema", "end"}
 
 
-def ll_grammar(form: str, source: str, special: Mapping[str, int]) -> str:
-    """The grammar of a `StructuredOutput`, given by its ``form`` and ``source``; ``special`` tokens by name.
+def ll_grammar(kind: str, source: str, special: Mapping[str, int]) -> str:
+    """The grammar of a `StructuredOutput`, given by its ``kind`` and ``source``; ``special`` tokens by name.
 
-    Raises BadForm.
+    Raises BadConstraint.
     """
-    match form:
+    match kind:
         case "json":
             return _json_grammar(source)
         case "json_object":
@@ -48,13 +48,13 @@ def ll_grammar(form: str, source: str, special: Mapping[str, int]) -> str:
         case "structural_tag":
             return LLMatcher.grammar_from_lark(_tags(json.loads(source), special))
         case other:
-            raise BadForm(f"there is no form {other!r}")
+            raise BadConstraint(f"there is no kind of constraint {other!r}")
 
 
 def _json_grammar(schema: str) -> str:
     parsed = json.loads(schema)
     if parsed is False:
-        raise BadForm("nothing is valid by the schema false")
+        raise BadConstraint("nothing is valid by the schema false")
     enforced = json.dumps(exact({} if parsed is True else parsed), ensure_ascii=False)
     return LLMatcher.grammar_from_json_schema(enforced, defaults=_DEFAULTS, overrides=_STRICT)
 
@@ -77,32 +77,34 @@ def _lark(source: str) -> str:
         try:
             return str(any_to_lark(source))
         except Exception as error:  # whatever the converter meets in a stranger's grammar
-            raise BadForm(f"the grammar is no valid GBNF: {error}") from error
+            raise BadConstraint(f"the grammar is no valid GBNF: {error}") from error
     if _TEMPERATURE.search(source):
-        raise BadForm("a rule of the grammar asks for a temperature of its own, which is not supported")
+        raise BadConstraint("a rule of the grammar asks for a temperature of its own, which is not supported")
     return source
 
 
 def _tags(asked: Any, special: Mapping[str, int]) -> str:
     """Free text in which a trigger opens one of the structures that begin with it."""
     if unknown := asked.keys() - _TAG_KEYS:
-        raise BadForm(
+        raise BadConstraint(
             f"structural_tag has {', '.join(sorted(unknown))}, which is not supported; give structures and triggers"
         )
     structures, triggers = _list_of(asked, "structures", dict), _list_of(asked, "triggers", str)
     groups: dict[str, list[str]] = {}
     for structure in structures:
         if unknown := structure.keys() - _STRUCTURE_KEYS:
-            raise BadForm(f"a structure of structural_tag has {', '.join(sorted(unknown))}, which is not supported")
+            raise BadConstraint(
+                f"a structure of structural_tag has {', '.join(sorted(unknown))}, which is not supported"
+            )
         begin, end = structure.get("begin"), structure.get("end", "")
         if not isinstance(begin, str) or not isinstance(end, str):
-            raise BadForm("begin and end of a structure are strings")
+            raise BadConstraint("begin and end of a structure are strings")
         trigger = next((trigger for trigger in triggers if trigger and begin.startswith(trigger)), None)
         if trigger is None:
-            raise BadForm(f"a structure begins with {begin!r:.60}, and no trigger does")
+            raise BadConstraint(f"a structure begins with {begin!r:.60}, and no trigger does")
         schema = structure.get("schema", {})
         if not isinstance(schema, dict):
-            raise BadForm("the schema of a structure is an object")
+            raise BadConstraint("the schema of a structure is an object")
         strict = json.dumps({**exact(schema), "x-guidance": {**_DEFAULTS, **_STRICT}}, ensure_ascii=False)
         parts = (_text(begin[len(trigger) :], special), f"%json {strict}", _text(end, special))
         groups.setdefault(trigger, []).append(" ".join(filter(None, parts)))
@@ -121,7 +123,7 @@ def _tags(asked: Any, special: Mapping[str, int]) -> str:
 def _list_of(asked: Mapping[str, Any], key: str, kind: type) -> Sequence[Any]:
     value = asked.get(key)
     if not isinstance(value, list) or not value or not all(isinstance(one, kind) for one in value):
-        raise BadForm(f"{key} of structural_tag must be a list that is not empty")
+        raise BadConstraint(f"{key} of structural_tag must be a list that is not empty")
     return value
 
 

@@ -18,9 +18,9 @@ _SLICES = (
     r"[a-zA-Z0-9]+",
     r'[^"\\\x00-\x1F\x7F]+',
 )
-"""Sets of tokens that a mask takes as a whole where its form lets them all come: spaces, what a JSON string may have,
-by length, and letters and digits, which mail addresses, host names and most patterns let come. Of lengths there are
-more than in llguidance's own, for strings with a maximal one."""
+"""Sets of tokens that a mask takes as a whole where its constraint lets them all come: spaces, what a JSON string may
+have, by length, and letters and digits, which mail addresses, host names and most patterns let come. Of lengths there
+are more than in llguidance's own, for strings with a maximal one."""
 _MARK = "\x02"
 """Stands before a text that some tokenizers would give a space at its beginning."""
 
@@ -52,7 +52,7 @@ def vocabulary_of(tokenizer: Tokenizer, vocab_size: int, ends: frozenset[int]) -
     """The vocabulary of a model with ``vocab_size`` logits.
 
     Raises RequestError if what a token contributes to a text depends on its neighbours, as such text cannot be held to
-    a form token by token, and if no token ends a sequence.
+    a constraint token by token, and if no token ends a sequence.
     """
     if tokenizer.pieces.spelling is Spelling.OTHER:
         raise RequestError(
@@ -72,9 +72,10 @@ def vocabulary_of(tokenizer: Tokenizer, vocab_size: int, ends: frozenset[int]) -
 def ll_tokenizer(
     vocabulary: Vocabulary, encode: Callable[[str], Sequence[int]] | None = None, *, fast: bool = True
 ) -> LLTokenizer:
-    """llguidance's own form of a vocabulary; takes seconds for one of 256 thousand tokens, ``fast`` masks half of it.
+    """llguidance's own representation of a vocabulary; takes seconds for one of 256 thousand tokens, ``fast`` masks
+    half of it.
 
-    Text that a form leaves no choice about is cut into tokens by ``encode``, as the model has learnt to write it;
+    Text that a constraint leaves no choice about is cut into tokens by ``encode``, as the model has learnt to write it;
     without, by the longest tokens.
     """
     return LLTokenizer(

@@ -80,8 +80,8 @@ def without_vacuous(schema: Any) -> Any:
         _conditions(made)
         _objects(made)
         _arrays(made)
-        form = made.get("format")
-        if isinstance(form, str) and form not in _FORMATS:
+        constraint = made.get("format")
+        if isinstance(constraint, str) and constraint not in _FORMATS:
             del made["format"]
         if not dynamic:
             for anchor in ("$dynamicAnchor", "$recursiveAnchor"):

@@ -1,4 +1,4 @@
-"""One answer's text, sorted by the parsers of its model: thoughts are taken out, the rest is words and tool calls.
+"""One answer's text, sorted by the parsers of its model: reasoning is taken out, the rest is content and tool calls.
 
 Reasoning that is never closed: many templates begin it for the model, and a model that does not reason answers at once
 and never writes the closing mark. All of its text would then be reasoning, and the answer empty. So an answer that the
@@ -13,9 +13,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from octavo.text.parsing.parts import OutputParser, Part, PlainParser, Span, Thoughts, Unsettled, Words
-from octavo.text.parsing.reasoning.kind import ThoughtParser
-from octavo.text.parsing.scan import Markers, Veil
+from octavo.text.parsing.parts import ContentText, OutputParser, Part, PlainParser, ReasoningText, Span, Unsettled
+from octavo.text.parsing.reasoning.kind import ReasoningReader
+from octavo.text.parsing.scan import MarkerFilter, Markers
 
 
 class _Origins:
@@ -53,97 +53,100 @@ class _Origins:
 
 
 class AnswerParser:
-    """An `OutputParser` made of two. ``hidden`` are texts that neither words nor thoughts show."""
+    """An `OutputParser` made of two. ``hidden`` are texts that neither words nor reasoning show."""
 
     def __init__(
         self,
-        thoughts: ThoughtParser | None = None,
+        reasoning: ReasoningReader | None = None,
         calls: OutputParser | None = None,
         hidden: Iterable[str] = (),
     ) -> None:
-        self._thoughts = thoughts
+        self._reasoning = reasoning
         self._calls = calls or PlainParser()
         self._answer, self._words = _Origins(), _Origins()
-        """Of what the parser of calls is given, and of what the veil over words is given."""
+        """Of what the parser of calls is given, and of what the filter over words is given."""
         self._unanswered: list[str] | None = []
         """The reasoning so far, while there is nothing else."""
         markers = Markers(hidden)
-        self._veils: dict[type[Words] | type[Thoughts], Veil] = {}
+        self._filters: dict[type[ContentText] | type[ReasoningText], MarkerFilter] = {}
         if markers.texts:
-            self._veils = {Words: Veil(markers), Thoughts: Veil(markers)}
+            self._filters = {ContentText: MarkerFilter(markers), ReasoningText: MarkerFilter(markers)}
 
     @property
     def thinking(self) -> bool:
-        """Whether what comes next is thoughts, as far as is known."""
-        return self._thoughts is not None and self._thoughts.thinking
+        """Whether what comes next is reasoning, as far as is known."""
+        return self._reasoning is not None and self._reasoning.thinking
 
     def push(self, text: str) -> list[Part]:
         """See `OutputParser.push`."""
-        if self._thoughts is None:
-            return self._veiled(self._calls.push(text))
-        return self._veiled(self._sorted(self._thoughts.push(text)))
+        if self._reasoning is None:
+            return self._filtered(self._calls.push(text))
+        return self._filtered(self._sorted(self._reasoning.push(text)))
 
     def finish(self, *, ended: bool = False) -> list[Part]:
         """See `OutputParser.finish`. ``ended``: by the model, or by a stop string, and not by its length."""
-        parts = [] if self._thoughts is None else self._sorted(self._thoughts.finish())
+        parts = [] if self._reasoning is None else self._sorted(self._reasoning.finish())
         if ended and self.thinking and self._unanswered:
             text = "".join(self._unanswered)
             self._answer.add(text, ())
             parts += self._located(self._calls.push(text))
-        return self._veiled(parts + self._located(self._calls.finish())) + self._unveiled()
+        return self._filtered(parts + self._located(self._calls.finish())) + self._released()
 
     def _sorted(self, parts: Iterable[Part]) -> list[Part]:
         found: list[Part] = []
         for part in parts:
-            if isinstance(part, Words):
+            if isinstance(part, ContentText):
                 self._unanswered = None
                 self._answer.add(part.text, part.spans)
                 found += self._located(self._calls.push(part.text))
             else:
-                if isinstance(part, Thoughts) and self._unanswered is not None:
+                if isinstance(part, ReasoningText) and self._unanswered is not None:
                     self._unanswered.append(part.text)
                 found.append(part)
         return found
 
     def _located(self, parts: list[Part]) -> list[Part]:
-        """Parts of the words that thoughts have left over: where they stand in the answer."""
-        if self._thoughts is None:
+        """Parts of the words that reasoning has left over: where they stand in the answer."""
+        if self._reasoning is None:
             return parts
-        return [replace(part, spans=self._answer.of(part.spans)) if isinstance(part, Words) else part for part in parts]
+        return [
+            replace(part, spans=self._answer.of(part.spans)) if isinstance(part, ContentText) else part
+            for part in parts
+        ]
 
-    def _veiled(self, parts: list[Part]) -> list[Part]:
-        if not self._veils:
+    def _filtered(self, parts: list[Part]) -> list[Part]:
+        if not self._filters:
             return parts
         shown: list[Part] = []
         for part in parts:
-            if isinstance(part, Unsettled):  # comes at the end alone, so the veil need not wait for more
-                shown += [*self._unveiled(), *self._unsettled(part)]
-            elif isinstance(part, (Words, Thoughts)):
+            if isinstance(part, Unsettled):  # comes at the end alone, so the filter need not wait for more
+                shown += [*self._released(), *self._unsettled(part)]
+            elif isinstance(part, (ContentText, ReasoningText)):
                 shown += self._shown(part)
             else:
-                shown += [*self._unveiled(), part]
+                shown += [*self._released(), part]
         return shown
 
     def _unsettled(self, part: Unsettled) -> list[Part]:
         self._words.add(part.text, part.spans)
-        (text, spans), (rest, more) = self._veils[Words].push(part.text), self._veils[Words].finish()
+        (text, spans), (rest, more) = self._filters[ContentText].push(part.text), self._filters[ContentText].finish()
         return [Unsettled(text + rest, self._words.of((*spans, *more)))] if text + rest else []
 
-    def _shown(self, part: Words | Thoughts) -> list[Part]:
+    def _shown(self, part: ContentText | ReasoningText) -> list[Part]:
         kind = type(part)
-        before = self._unveiled(but=kind)
-        if isinstance(part, Words):
+        before = self._released(but=kind)
+        if isinstance(part, ContentText):
             self._words.add(part.text, part.spans)
-        return before + self._spoken(kind, *self._veils[kind].push(part.text))
+        return before + self._spoken(kind, *self._filters[kind].push(part.text))
 
-    def _unveiled(self, but: type[Words] | type[Thoughts] | None = None) -> list[Part]:
-        """What the veils hold back, now that something else has come."""
+    def _released(self, but: type[ContentText] | type[ReasoningText] | None = None) -> list[Part]:
+        """What the filters hold back, now that something else has come."""
         found: list[Part] = []
-        for kind, veil in self._veils.items():
-            found += [] if kind is but else self._spoken(kind, *veil.finish())
+        for kind, held in self._filters.items():
+            found += [] if kind is but else self._spoken(kind, *held.finish())
         return found
 
-    def _spoken(self, kind: type[Words] | type[Thoughts], text: str, spans: Iterable[Span]) -> list[Part]:
+    def _spoken(self, kind: type[ContentText] | type[ReasoningText], text: str, spans: Iterable[Span]) -> list[Part]:
         if not text:
             return []
-        return [Words(text, self._words.of(spans)) if kind is Words else Thoughts(text)]
+        return [ContentText(text, self._words.of(spans)) if kind is ContentText else ReasoningText(text)]

@@ -11,14 +11,23 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
-from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, Part, Span, Thoughts, Unsettled, Words
+from octavo.text.parsing.parts import (
+    CallArguments,
+    CallBegins,
+    CallCut,
+    ContentText,
+    Part,
+    ReasoningText,
+    Span,
+    Unsettled,
+)
 from octavo.text.parsing.scan import Markers
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 """Yields to wait for text, returns a T."""
 
-_Open: TypeAlias = "type[Words] | type[Thoughts] | int"
+_Open: TypeAlias = "type[ContentText] | type[ReasoningText] | int"
 """What is being emitted; a number: the arguments of that call."""
 
 SPACE = " \t\r\n"
@@ -34,7 +43,7 @@ class Feed:
         self._text = ""
         self._at = 0
         self._parts: list[Part] = []
-        self._open: _Open = Words
+        self._open: _Open = ContentText
         self._pieces: list[str] = []
         self._spans: list[Span] = []
         """Where those of the pieces that are words stand in the answer."""
@@ -61,12 +70,12 @@ class Feed:
     def words(self, text: str) -> None:
         """Emit text for the reader, if there is any."""
         if text:
-            self._go_on(Words, text)
+            self._go_on(ContentText, text)
 
     def unsettled(self, text: str) -> None:
         """Emit text that the end of the answer left open, see `Unsettled`; before the end it is text for the reader."""
         if text:
-            self._go_on(Unsettled if self.cut else Words, text)
+            self._go_on(Unsettled if self.cut else ContentText, text)
 
     def take_parts(self) -> list[Part]:
         """What was emitted since the last call."""
@@ -79,7 +88,7 @@ class Feed:
             self._settle()
             self._open = what
         self._pieces.append(text)
-        if what is Words or what is Unsettled:
+        if what is ContentText or what is Unsettled:
             self._locate(text)
 
     def _locate(self, text: str) -> None:
@@ -102,10 +111,10 @@ class Feed:
             return
         if isinstance(self._open, int):
             self._parts.append(CallArguments(self._open, text))
-        elif self._open is Thoughts:
-            self._parts.append(Thoughts(text))
+        elif self._open is ReasoningText:
+            self._parts.append(ReasoningText(text))
         else:
-            words = Unsettled if self._open is Unsettled else Words
+            words = Unsettled if self._open is Unsettled else ContentText
             self._parts.append(words(text, tuple(self._spans)))
             self._spans = []
 

@@ -1,4 +1,4 @@
-"""What a model's text is made of: words, thoughts and tool calls, as a parser finds them while the text comes in."""
+"""What a model's text is made of: content, reasoning and tool calls, as a parser finds them while the text comes in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ContentText:
     """Text for the reader.
 
     ``spans`` says where the text stands in what the parser was given, all pushes joined; empty where it does not stand
@@ -33,14 +33,14 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled(Words):
+class Unsettled(ContentText):
     """Text that was held back to the end of the answer, because it is the beginning of a marker or of a tool call whose
     name never came. Parsers emit it in `OutputParser.finish` alone; whether it is text depends on why the answer ended.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Thoughts:
+class ReasoningText:
     """Text of the model's reasoning."""
 
     text: str
@@ -72,14 +72,14 @@ class CallCut:
     index: int
 
 
-Part: TypeAlias = Words | Thoughts | CallBegins | CallArguments | CallCut
+Part: TypeAlias = ContentText | ReasoningText | CallBegins | CallArguments | CallCut
 
 
 class OutputParser(Protocol):
     """Sorts one answer's text into parts, as it comes. Every text has parts: a parser never fails on one.
 
-    Words should say by their ``spans`` where they stand in the text, for their logprobs: others are looked for, and the
-    same text may stand in what is no words.
+    Content should say by its ``spans`` where it stands in the text, for its logprobs: without them it is searched for,
+    and the same text may stand in what is no content.
     """
 
     def push(self, text: str) -> list[Part]:
@@ -98,7 +98,7 @@ class PlainParser:
     def push(self, text: str) -> list[Part]:
         """See `OutputParser.push`."""
         begin, self._at = self._at, self._at + len(text)
-        return [Words(text, ((begin, self._at),))] if text else []
+        return [ContentText(text, ((begin, self._at),))] if text else []
 
     def finish(self) -> list[Part]:
         """See `OutputParser.finish`."""

@@ -32,7 +32,7 @@ class Markers:
         return len(text), ""
 
 
-class Veil:
+class MarkerFilter:
     """Takes markers out of a text that comes in pieces."""
 
     def __init__(self, markers: Markers) -> None:

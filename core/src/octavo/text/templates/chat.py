@@ -25,7 +25,7 @@ Prepare: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 # What the code of a template may raise besides TemplateError: it adds, indexes and divides whatever the messages hold.
 _TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
-# The names under which clients send a model's thoughts back; templates read the first (gpt-oss's the second).
+# The names under which clients send a model's reasoning back; templates read the first (gpt-oss's the second).
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 # Stands behind the final message while it is rendered. Private-use characters, so that no template looks for them; the
@@ -130,7 +130,7 @@ def _listed(messages: object) -> Sequence[object]:
 
 
 def _message(message: object, at: int) -> dict[str, Any]:
-    """One message as the template gets it: plain data, no None, content a string, thoughts under every name."""
+    """One message as the template gets it: plain data, no None, content a string, reasoning under every name."""
     where = f"messages[{at}]"
     if not isinstance(message, Mapping):
         raise RequestError(
@@ -143,9 +143,9 @@ def _message(message: object, at: int) -> dict[str, Any]:
         raise RequestError(f"{where} has no role; expected system, user, assistant or tool", param="messages")
     if plain.get("content") is not None:
         plain["content"] = _content(plain["content"], f"{where}.content")
-    thoughts = next((plain[name] for name in _REASONING if name in plain), None)
-    if thoughts is not None:
-        plain = {"thinking": thoughts, **plain, "reasoning_content": thoughts}
+    reasoning = next((plain[name] for name in _REASONING if name in plain), None)
+    if reasoning is not None:
+        plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
     return plain
 
 

@@ -1,4 +1,4 @@
-"""Thoughts are told from words, whatever the pieces of text."""
+"""ReasoningText are told from words, whatever the pieces of text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from octavo.text.parsing.reasoning.registry import BUILT_IN
 from octavo.text.parsing.tools.hermes import HERMES
 
 CASES = [
-    (False, "<think>\nHm.\n</think>\n\nYes.", [("thoughts", "Hm."), ("words", "Yes.")]),
-    (True, "\nHm.\n</think>\n\nYes. ", [("thoughts", "Hm."), ("words", "Yes. ")]),
-    (True, "Hm", [("thoughts", "Hm")]),
-    (True, "Hm <think> </thin", [("thoughts", "Hm <think> </thin")]),
+    (False, "<think>\nHm.\n</think>\n\nYes.", [("reasoning", "Hm."), ("words", "Yes.")]),
+    (True, "\nHm.\n</think>\n\nYes. ", [("reasoning", "Hm."), ("words", "Yes. ")]),
+    (True, "Hm", [("reasoning", "Hm")]),
+    (True, "Hm <think> </thin", [("reasoning", "Hm <think> </thin")]),
     (False, "<think>\n\n</think>\n\nYes.", [("words", "Yes.")]),
     (False, "Yes. </think> No.", [("words", "Yes. </think> No.")]),
-    (False, "A <think>B</think> C <think>D", [("words", "A"), ("thoughts", "B"), ("words", "C"), ("thoughts", "D")]),
+    (False, "A <think>B</think> C <think>D", [("words", "A"), ("reasoning", "B"), ("words", "C"), ("reasoning", "D")]),
     (False, "  Yes <thin", [("words", "  Yes <thin")]),
     (False, "", []),
 ]
@@ -77,7 +77,7 @@ def test_thoughts_hold_no_calls_and_the_words_behind_them_do() -> None:
     parser = AnswerParser(THINK.open(True), HERMES.open(TOOLS))
     assert parser.thinking
     assert joined(parse(parser, f"{call}</think>\n\nNow.\n{call}")) == [
-        ("thoughts", call),
+        ("reasoning", call),
         ("words", "Now."),
         ("call", "get_time"),
         ("arguments", "{}"),
@@ -91,7 +91,7 @@ def test_markers_that_are_special_tokens_are_nobody_s_text() -> None:
         parser = AnswerParser(calls=HERMES.open(TOOLS), hidden=["[TOOL_CALLS]", "<tool_call>"])
         assert joined(parse(parser, pieces)) == [("words", "a  b  [TOOL_C")]
     parser = AnswerParser(THINK.open(True), hidden=["[END]"])
-    assert joined(parse(parser, "a[END]b[E</think>c[EN")) == [("thoughts", "ab[E"), ("words", "c[EN")]
+    assert joined(parse(parser, "a[END]b[E</think>c[EN")) == [("reasoning", "ab[E"), ("words", "c[EN")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from text.parsing.drives import TOOLS as PLAIN_TOOLS
 from text.parsing.drives import cuts, joined, parse
 from text.parsing.tools.written import TOOLS, WRITERS, parser_name, some_calls
 
-from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, Part, Unsettled, Words
+from octavo.text.parsing.parts import CallArguments, CallBegins, CallCut, ContentText, Part, Unsettled
 from octavo.text.parsing.tools.registry import BUILT_IN
 
 KINDS = {kind.name: kind for kind in BUILT_IN}
@@ -34,7 +34,7 @@ def read(parts: Iterable[Part]) -> tuple[list[tuple[str, str]], list[int], str, 
                 cut.append(index)
             case Unsettled(more):
                 unsettled += more
-            case Words(more):
+            case ContentText(more):
                 text += more
     return calls, cut, text, unsettled
 

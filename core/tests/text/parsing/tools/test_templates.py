@@ -11,7 +11,7 @@ from text.templates.sources import CONVERSATIONS, TEMPLATES, TOOLS
 from octavo.text import render
 from octavo.text.parsing.parts import Tool
 from octavo.text.parsing.tools import tool_parser_for
-from octavo.text.parsing.tools.teaching import taught
+from octavo.text.parsing.tools.in_prompt import tools_in_prompt
 
 WEATHER = Tool("weather", "The weather in <city>", TOOLS[0]["function"]["parameters"])
 ASKING = CONVERSATIONS["tools"][2]
@@ -38,7 +38,7 @@ def test_a_call_that_was_rendered_is_read_back(name: str, hint: str, kind: str, 
 @pytest.mark.parametrize("name", ["chatml", "turns"])
 def test_templates_without_tools_render_what_is_taught(name: str) -> None:
     *before, result = CONVERSATIONS["tools"]
-    messages = taught([*before, {**result, "name": "weather"}], [WEATHER])
+    messages = tools_in_prompt([*before, {**result, "name": "weather"}], [WEATHER])
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
     text = render(TEMPLATES[name], messages, bos_token="")
     assert "Use tools.\n\nYou can call these functions" in text

@@ -1,19 +1,19 @@
-"""Thoughts between two marks, as nearly all models write them: ``<think>…</think>`` and its kin.
+"""ReasoningText between two marks, as nearly all models write them: ``<think>…</think>`` and its kin.
 
 The marks are nobody's text, nor is the white space next to them. A closing mark without an opening one is words: what
-came before it has been shown already. So is a second opening mark inside of thoughts.
+came before it has been shown already. So is a second opening mark inside the reasoning.
 """
 
 from __future__ import annotations
 
 from octavo.text.parsing.feed import Feed, FeedParser, Steps
-from octavo.text.parsing.parts import Part, Thoughts
+from octavo.text.parsing.parts import Part, ReasoningText
 from octavo.text.parsing.reasoning.kind import ReasoningParser
 from octavo.text.parsing.scan import Markers
 
 
 class BetweenMarks:
-    """A `octavo.text.parsing.reasoning.ThoughtParser` for thoughts between ``begin`` and ``end``."""
+    """A `octavo.text.parsing.reasoning.ReasoningReader` for reasoning between ``begin`` and ``end``."""
 
     def __init__(self, begin: str, end: str, *, inside: bool) -> None:
         self.thinking = inside
@@ -34,7 +34,7 @@ class BetweenMarks:
             return
         while True:
             yield from feed.space()
-            if not (yield from feed.trimmed_until(self._end, lambda text: feed.emit(Thoughts(text)))):
+            if not (yield from feed.trimmed_until(self._end, lambda text: feed.emit(ReasoningText(text)))):
                 return
             self.thinking = False
             yield from feed.space()
@@ -42,7 +42,7 @@ class BetweenMarks:
                 return
 
     def _opens(self, feed: Feed) -> Steps[bool]:
-        """Whether thoughts begin; true after words, too, up to the mark."""
+        """Whether reasoning begins; true after words, too, up to the mark."""
         if not (yield from feed.trimmed_until(self._begin, feed.words)):
             return False
         self.thinking = True
@@ -50,8 +50,8 @@ class BetweenMarks:
 
 
 def between(name: str, begin: str, end: str, token: str = "") -> ReasoningParser:
-    """The way of writing thoughts between two marks. ``token`` is what of ``begin`` may be a special token, where it is
-    not all of it.
+    """The way of writing reasoning between two marks. ``token`` is the part of ``begin`` that may be a special token,
+    where it is not all of it.
     """
     return ReasoningParser(
         name=name,

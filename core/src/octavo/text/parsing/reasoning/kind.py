@@ -1,4 +1,4 @@
-"""What a way of writing thoughts is."""
+"""What a way of writing reasoning is."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Protocol
 from octavo.text.parsing.parts import Part
 
 
-class ThoughtParser(Protocol):
-    """An `octavo.text.parsing.parts.OutputParser` that finds words and thoughts."""
+class ReasoningReader(Protocol):
+    """An `octavo.text.parsing.parts.OutputParser` that finds content and reasoning."""
 
     @property
     def thinking(self) -> bool:
-        """Whether what comes next is thoughts, as far as is known."""
+        """Whether what comes next is reasoning, as far as is known."""
 
     def push(self, text: str) -> list[Part]:
         """See `OutputParser.push`."""
@@ -25,20 +25,20 @@ class ThoughtParser(Protocol):
 
 @dataclass(frozen=True)
 class ReasoningParser:
-    """One way in which models write thoughts. What the ``octavo_models`` hook supplies, too.
+    """One way in which models write reasoning. What the ``octavo_models`` hook supplies, too.
 
-    ``open`` makes the parser of one answer; its argument says whether the prompt ends in the midst of thoughts. It does
-    where ``opened`` says of the prompt's end that the template has begun them, or ``unclosed`` says it of a message
+    ``open`` makes the parser of one answer; its argument says whether the prompt ends in the midst of reasoning. It
+    does where ``opened`` says of the prompt's end that the template has begun it, or ``unclosed`` says so of a message
     that the answer goes on with. ``claims`` says of a chat template's text whether its model thinks in this way.
     """
 
     name: str
-    open: Callable[[bool], ThoughtParser]
+    open: Callable[[bool], ReasoningReader]
     opened: Callable[[str], bool]
     unclosed: Callable[[str], bool]
     claims: Callable[[str], bool]
     begin: str = ""
     end: str = ""
-    """The marks around thoughts, where there are such: an answer that is held to a form may have thoughts before it."""
+    """The marks around reasoning, where there are any: reasoning may stand before an answer that is constrained."""
     markers: frozenset[str] = frozenset()
     """What the parser looks for, see `octavo.text.parsing.tools.ToolParser.markers`."""

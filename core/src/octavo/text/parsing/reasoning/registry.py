@@ -1,4 +1,4 @@
-"""Which way of writing thoughts a model has."""
+"""Which way of writing reasoning a model has."""
 
 from __future__ import annotations
 

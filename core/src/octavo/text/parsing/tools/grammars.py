@@ -72,7 +72,7 @@ class CallGrammar:
 
 def json_rule(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
     """The right-hand side of a rule for what a schema allows. What it asks for that cannot be enforced is an error, or
-    is passed over if ``lenient``. Raises BadForm where the grammar would not enforce it exactly.
+    is passed over if ``lenient``. Raises BadConstraint where the grammar would not enforce it exactly.
     """
     schema = without_vacuous(schema) if lenient else exact(schema)
     text = json.dumps({**schema, "x-guidance": {**_JSON, "lenient": lenient}}, ensure_ascii=False)

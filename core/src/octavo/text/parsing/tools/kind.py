@@ -47,7 +47,7 @@ class ToolParser:
     """What an answer is held to that must be calls; ``None``: it is held to plain JSON objects instead."""
     taught: bool = False
     """Whether models know it from the prompt alone: where the chat template has no place for tools, they are told of
-    them by `octavo.text.parsing.tools.teaching`.
+    them by `octavo.text.parsing.tools.in_prompt`.
     """
     short_ids: bool = False
     """Whether the chat template takes ids of nine letters and digits alone."""

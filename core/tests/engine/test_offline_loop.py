@@ -12,9 +12,9 @@ import pytest
 from engine.faults import Faulty
 from engine.tiny_engine import TinyEngine, alone, engine, greedy, prompt
 
-from octavo.engine.forms import NoForms
+from octavo.engine.constraints import NoConstraints
+from octavo.engine.offline_loop import OfflineLoop
 from octavo.engine.outputs import RequestDelta, RequestState
-from octavo.engine.waves import Waves
 from octavo.errors import RequestError, RequestFailed
 from octavo.sampling import SamplingParams
 from octavo.text import Tokenizer, load_tokenizer
@@ -52,8 +52,8 @@ def _many(tokenizer: Tokenizer, count: int, prefix: str = "r") -> Iterator[One]:
         yield _one(tokenizer, f"{prefix}{i}", prompt(i, 3 + i % 5), 30 if i % 7 == 0 else 1 + i % 4)
 
 
-def _waves(tiny: TinyEngine) -> Waves:
-    return Waves(tiny.core, MOST, NoForms())
+def _waves(tiny: TinyEngine) -> OfflineLoop:
+    return OfflineLoop(tiny.core, MOST, NoConstraints())
 
 
 def test_each_comes_in_its_turn_with_the_tokens_it_gets_alone(tokenizer: Tokenizer) -> None:

@@ -1,4 +1,4 @@
-"""A request to an order: a turn that is ready to run, and all that is needed to write and to keep what it brings."""
+"""From a request to a response job: a turn that is ready to run, and what is needed to write and store its response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from octavo.server.generation.params import RESPONSE_FIELDS, served_name
 from octavo.server.generation.prompts import normalise_messages, truncation
 from octavo.server.generation.service import Service
 from octavo.server.generation.template_variables import template_variables
-from octavo.server.generation.turn import Ask, Turn
+from octavo.server.generation.turn import Turn, TurnRequest
 from octavo.server.responses.conversation_store import ConversationStore
 from octavo.server.responses.formats import told_format
 from octavo.server.responses.items import Item, new_id
@@ -47,7 +47,7 @@ _NOTHING_TO_INCLUDE = (
 
 
 @dataclass(frozen=True)
-class Order:
+class ResponseJob:
     """One response to be made."""
 
     owner: str
@@ -68,7 +68,7 @@ class Stores:
     conversations: ConversationStore
 
 
-async def order_of(service: Service, stores: Stores, owner: str, body: ResponseRequest) -> Order:
+async def job_of(service: Service, stores: Stores, owner: str, body: ResponseRequest) -> ResponseJob:
     """Raises RequestError for what cannot be done, before anything is done."""
     model = served_name(body.model, service.backend.model_names)
     style = _style(body)
@@ -83,7 +83,7 @@ async def order_of(service: Service, stores: Stores, owner: str, body: ResponseR
     toolbox = read_tools(body.tools, body.tool_choice)
     own_id = f"resp_{body.request_id}" if body.request_id else new_id("resp")
     turn, inputs = await turn_of(service, stores, owner, body, params, toolbox, own_id)
-    return Order(owner, _begun(body, own_id, model, params, toolbox), inputs, turn, style, bool(body.stream))
+    return ResponseJob(owner, _begun(body, own_id, model, params, toolbox), inputs, turn, style, bool(body.stream))
 
 
 async def turn_of(
@@ -145,7 +145,7 @@ async def _fitting(
     variables = template_variables(body.chat_template_kwargs, body.reasoning.effort if body.reasoning else None)
 
     async def attempt(cut: int) -> Turn:
-        ask = Ask(
+        ask = TurnRequest(
             messages=_messages(body.instructions, items[cut:]),
             params=params,
             tools=toolbox.tools,

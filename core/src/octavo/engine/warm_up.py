@@ -1,4 +1,4 @@
-"""The rehearsal: a few steps before serving, so that step times can be predicted from the first request on."""
+"""The warm-up: a few steps before serving, so that step times can be predicted from the first request on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FIRST = 2
 """Acts that come whatever they cost: where no decode or no chunk was measured, nothing can be predicted."""
 
 
-def rehearse(
+def warm_up(
     times: StepTimes,
     config: SchedulerConfig,
     groups: Sequence[KVGroup],
@@ -67,7 +67,7 @@ def rehearse(
     for number, act in enumerate(_ACTS * _TURNS):
         if number >= _FIRST and clock() - begun + act.forecast(times) > _LIMIT:
             return
-        if act.rows > bounds.seats or act.prompt + act.tokens > longest:
+        if act.rows > bounds.row_slots or act.prompt + act.tokens > longest:
             continue
         params = SamplingParams(n=act.rows, temperature=0.0, max_tokens=act.tokens, ignore_eos=True)
         scheduler.add(Request(f"act {number}", [0] * act.prompt, params))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from octavo.engine.constraints import Constraints, NoConstraints
 from octavo.engine.core import EngineCore
-from octavo.engine.forms import Forms, NoForms
 from octavo.engine.outputs import RequestDelta, RequestState, error_of
 from octavo.errors import OctavoError, RequestFailed
 
@@ -33,7 +33,7 @@ E = TypeVar("E", bound=Entry)
 
 @dataclass
 class _Call(Generic[E]):
-    """One call of `Waves.run`."""
+    """One call of `OfflineLoop.run`."""
 
     live: dict[str, E] = field(default_factory=dict)
     """In the engine, by id."""
@@ -45,13 +45,13 @@ class _Call(Generic[E]):
     """Those of them that have ended well."""
 
 
-class Waves:
-    """Admits at most ``most`` requests of a call to the engine at the same time; ``forms`` prepares each."""
+class OfflineLoop:
+    """Admits at most ``most`` requests of a call to the engine at the same time; ``constraints`` prepares each."""
 
-    def __init__(self, core: EngineCore, most: int, forms: Forms | NoForms) -> None:
+    def __init__(self, core: EngineCore, most: int, constraints: Constraints | NoConstraints) -> None:
         self._core = core
         self._most = most
-        self._forms = forms
+        self._constraints = constraints
         self._calls: dict[str, _Call[Any]] = {}  # whose a request is
 
     def run(
@@ -107,7 +107,7 @@ class Waves:
 
     def _admit(self, entry: E, call: _Call[E]) -> None:
         state = entry.state
-        params, constraint = self._forms.prepare(state.params)
+        params, constraint = self._constraints.prepare(state.params)
         self._core.add(state.id, state.prompt_token_ids, params, constraint=constraint)
         call.live[state.id] = entry
         self._calls[state.id] = call

@@ -10,7 +10,7 @@ from octavo.sampling import SamplingParams, StructuredOutput
 from octavo.server.generation.params import MESSAGE_FIELDS
 from octavo.server.generation.prompts import normalise_messages, truncation
 from octavo.server.generation.template_variables import THINKING
-from octavo.server.generation.turn import Ask
+from octavo.server.generation.turn import TurnRequest
 from octavo.server.messages.history import chat_messages
 from octavo.server.messages.refusals import known_only, wrong
 from octavo.server.messages.schema import TurnFields
@@ -19,12 +19,12 @@ from octavo.server.messages.tools import read_choice, read_tools
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """The API's words, and those that chat templates know."""
 _HARMLESS_EDIT = "clear_thinking"
-"""Begins the names of the edits that drop old thoughts, which chat templates do anyway."""
+"""Begins the names of the edits that drop old reasoning, which chat templates do anyway."""
 
 
 @dataclass(frozen=True)
 class Thinking:
-    """Whether the client wants to be told of thoughts, and of their text."""
+    """Whether the client wants to be told of reasoning, and of their text."""
 
     wanted: bool = False
     text: bool = True
@@ -49,14 +49,14 @@ def read_thinking(value: Mapping[str, Any] | None) -> Thinking:
     return Thinking(kind != "disabled", display != "omitted")
 
 
-def message_ask(body: TurnFields, params: SamplingParams) -> Ask:
+def message_ask(body: TurnFields, params: SamplingParams) -> TurnRequest:
     """A request's turn. Raises RequestError naming the field at fault."""
     _check_edits(body.context_management)
     known_only(body.output_config or {}, "output_config", ("effort", "format"))
     messages, goes_on = chat_messages(body.system, body.messages)
     tools = read_tools(body.tools)
     choice, parallel = read_choice(body.tool_choice, tools)
-    return Ask(
+    return TurnRequest(
         messages=normalise_messages(messages),
         params=_held_to_format(body, params),
         tools=tools,

@@ -19,7 +19,7 @@ To call one, answer with nothing but a JSON object for each call: {{"name": "…
 You are told the results, and answer then."""
 
 
-def taught(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
+def tools_in_prompt(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
     """The conversation with the tools explained in the system message, and no trace of tools in the others."""
     plain = [_plain(message) for message in messages]
     merged: list[dict[str, Any]] = []

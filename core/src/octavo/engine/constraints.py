@@ -10,7 +10,7 @@ from octavo.text.grammar.grammars import Grammars
 from octavo.text.tokenizer.bad_words import BadWords
 
 
-class Forms:
+class Constraints:
     """Of one model, of ``vocab_size`` logits, whose ``eos_ids`` end a sequence. For any thread.
 
     Compiling one takes ``seconds`` and ``memory_bytes`` at most.
@@ -41,12 +41,12 @@ class Forms:
         return self._bad_words.prepare(params, constraint)
 
     def close(self) -> None:
-        """End the process that forms are compiled in."""
+        """End the process that constraints are compiled in."""
         self._grammars.close()
 
 
-class NoForms:
-    """In place of `Forms` where an engine is put together without its model's vocabulary."""
+class NoConstraints:
+    """In place of `Constraints` where an engine is put together without its model's vocabulary."""
 
     def ready(self, params: SamplingParams) -> bool:
         """Nothing takes long."""
