@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from octavo.graph import Graph, Interpreter, KVArrays, fuse, run_ranks, shard, stage
@@ -27,6 +30,14 @@ def rank_of(model: Model, graph: Graph) -> Interpreter:
     return Interpreter(graph, weights, np.float64)
 
 
+@cache
+def logits_of_one(path: Path, tokens: tuple[int, ...]) -> npt.NDArray[np.floating[Any]]:
+    """What one rank computes, in float64."""
+    model = load_model(path)
+    weights = {name: dequantise(model.checkpoint.tensor(name)) for name in model.graph.weights}
+    return run_sequence(fuse(model.graph), weights, tokens, np.float64)
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "tp", "pp"),
     [("smollm2_gguf", 3, 1), ("smollm2_folder", 3, 2), ("gemma3_gguf", 4, 1), ("gemma3_gguf", 2, 3)],
@@ -36,9 +47,7 @@ def test_logits_are_those_of_one_rank(checkpoint: str, tp: int, pp: int, request
     path: Path = request.getfixturevalue(checkpoint)
     model = load_model(path)
     tokens = load_tokenizer(path).encode(TEXT)
-    whole = {name: dequantise(model.checkpoint.tensor(name)) for name in model.graph.weights}
-    expected = run_sequence(fuse(model.graph), whole, tokens, np.float64)
-    del whole
+    expected = logits_of_one(path, tuple(tokens))
     inputs = sequence_inputs(model.graph, tokens, block_size=16)
     blocks = 1 + inputs["block_tables"].size
     for part in stage(model.graph, pp):

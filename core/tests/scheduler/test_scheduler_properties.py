@@ -231,6 +231,6 @@ class AnyTraffic(RuleBasedStateMachine):
 
 TestAnyTraffic = AnyTraffic.TestCase
 TestAnyTraffic.settings = settings(
-    max_examples=300, stateful_step_count=25, deadline=None, derandomize=True, report_multiple_bugs=False,
+    max_examples=150, stateful_step_count=25, deadline=None, derandomize=True, report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,15 @@ def vocabulary(name: str) -> Path:
     return real_model(VOCABULARIES) / f"ggml-vocab-{name}.gguf"
 
 
+@cache
+def loaded(path: Path) -> Tokenizer:
+    return load_tokenizer(path)
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_vectors(name: str) -> None:
     path = vocabulary(name)
-    tokenizer = load_tokenizer(path)
+    tokenizer = loaded(path)
     given = Path(f"{path}.inp").read_text(encoding="utf-8").split(BETWEEN)
     wanted = [[int(token) for token in line.split()] for line in Path(f"{path}.out").read_text().split("\n")]
     assert len(given) >= 46
@@ -47,7 +53,7 @@ def test_published_vectors(name: str) -> None:
 def test_each_token_is_the_text_that_it_is_in_llama_cpp(name: str) -> None:
     """But for words that byte-level vocabularies hold in plain text: llama.cpp writes nonsense for Command R's."""
     path = vocabulary(name)
-    tokenizer, metadata = load_tokenizer(path), GGUFFile(path).metadata
+    tokenizer, metadata = loaded(path), GGUFFile(path).metadata
     shown = []
     for token, (text, kind) in enumerate(
         zip(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"], strict=True)
