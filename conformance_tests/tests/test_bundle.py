@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from octavo_conformance import bundle, lock, report
-from octavo_conformance.bundle import BundleError
-from octavo_conformance.certificate import conclude
-from octavo_conformance.record import Record
-from octavo_conformance.registry import catalogue
-from octavo_conformance.runner import Run, Selection, run
-from octavo_conformance.status import Status
+from octavo_conformance import report
+from octavo_conformance.proof import bundle
+from octavo_conformance.proof.bundle import BundleError
+from octavo_conformance.proof.certificate import conclude
+from octavo_conformance.suite import lock
+from octavo_conformance.suite.record import Record
+from octavo_conformance.suite.registry import catalogue
+from octavo_conformance.suite.runner import Run, Selection, run
+from octavo_conformance.suite.status import Status
 
 CHECKS = catalogue()
 Files = dict[str, str]
@@ -205,14 +207,10 @@ def test_reports_tell_what_the_bundle_holds(written: Path) -> None:
     read, result, _ = bundle.verify(written)
     page = report.markdown(read, result, CHECKS)
     assert result.line in page and "| norm.rms | ✔ PASS |" in page and "Narrowest margins" in page
-    html = report.html(page)
-    assert html.count("<tr>") == sum(line.startswith("|") and not set(line) <= set("|-") for line in page.splitlines())
-    assert "<b>octavo-conformance 1.0" in html
     suites = ET.fromstring(report.junit(result, CHECKS, "quick"))
     cases = {case.get("name"): case for case in suites.iter("testcase")}
     assert set(cases) == set(CHECKS)
     assert not list(cases["norm.rms"])
-    assert "L0 L1 L5" in report.badge(result) and "#2a7" in report.badge(result)
 
 
 def test_a_report_of_a_failure_says_what_is_wrong(done: Run) -> None:
@@ -228,10 +226,8 @@ def test_a_report_of_a_failure_says_what_is_wrong(done: Run) -> None:
     cases = {case.get("name"): case for case in suites.iter("testcase")}
     assert [child.tag for child in cases["norm.rms"]] == ["failure"]
     assert [child.tag for child in cases["act.gated"]] == ["error"]
-    assert [child.tag for child in cases["com.barrier_timeout"]] == ["skipped"]
     l1 = next(suite for suite in suites if suite.get("name") == "L1")
     assert (l1.get("failures"), l1.get("errors")) == ("1", "1")
-    assert "#b33" in report.badge(result)
 
 
 def test_a_difference_names_what_moved(written: Path, tmp_path: Path) -> None:
@@ -240,6 +236,3 @@ def test_a_difference_names_what_moved(written: Path, tmp_path: Path) -> None:
     other, after, _ = bundle.verify(tampered(written, tmp_path, TAMPERING["no verdicts"]))
     text = report.differences((read, result), (other, after))
     assert "* norm.rms: PASS → ERROR" in text
-    table = report.matrix([(read, result), (other, after)], CHECKS)
-    assert "| norm.rms | ✔ | ! |" in " ".join(table.split())
-    assert "com.reinit" not in table and "Not built yet: " in table

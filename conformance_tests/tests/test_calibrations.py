@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from octavo.errors import OctavoError
-from octavo_conformance import calibrations
-from octavo_conformance.calibrations import Calibration, Ratios
 from octavo_conformance.cli import app
 from octavo_conformance.judge import floats
 from octavo_conformance.judge.rng import Rng
 from octavo_conformance.judge.variants import ORDERS
+from octavo_conformance.suite import calibrations
+from octavo_conformance.suite.calibrations import Calibration, Ratios
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from wild_plugins import WILD, install, on_path
 
 from octavo.platform.certificate import FILE, held, users_folder
 from octavo.platform.discovery import discover, select
-from octavo_conformance import bundle
-from octavo_conformance.certificate import with_lower
 from octavo_conformance.cli import app
+from octavo_conformance.proof import bundle
+from octavo_conformance.proof.certificate import with_lower
 
 
 @pytest.fixture(autouse=True)
@@ -82,17 +82,6 @@ def test_a_single_module_can_not_ship_one_and_is_told(tmp_path: Path, monkeypatc
     code, text = certify(tmp_path, "wild", "--ship")
     assert code == 0 and "make it a package to ship one" in text
     assert (users_folder("wild") / FILE).exists()
-
-
-def test_a_ledger_gets_a_line_for_each_run(tmp_path: Path) -> None:
-    ledger = tmp_path / "CONFORMANCE.md"
-    for seed in ("1", "2"):
-        certify(tmp_path, "reference", "--ledger", str(ledger), "--challenge", seed)
-    lines = ledger.read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "# Conformance ledger"
-    assert [line.split(" | ")[3].partition(":")[0] for line in lines[-2:]] == ["PASS", "PASS"]
-    code, text = typed("run", "--platform", "reference", "--check", "norm.rms", "--out", str(tmp_path / "out"))
-    assert code == 3 and "does not certify" in text
 
 
 def test_an_output_folder_that_cannot_be_made_is_told_before_the_run(tmp_path: Path) -> None:

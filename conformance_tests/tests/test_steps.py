@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.platform import Bucket, BucketPolicy, Limits, Plan
-from octavo_conformance.steps import Row, Seq, Step, arrays, blocks_for, bucket_of, every_row, schedule
+from octavo_conformance.harness.steps import Row, Seq, Step, arrays, blocks_for, bucket_of, every_row, schedule
 
 
 def plan(limits: Limits | None = None, *, rows: int = 16, tokens: int = 256, block_size: int = 4) -> Plan:

@@ -56,7 +56,6 @@ def test_the_tutorial_leads_from_nothing_to_a_certificate(shell: Throwaway) -> N
     assert "FAIL       act.gated" in wrong and "gelu" in wrong
     assert "MUST be the activation of its first input times its second" in " ".join(demand.split())
     assert "PASS       act.gated" in right
-    assert "| PASS: 1 PASS |" in (shell.folder / "octavo-acme" / "CONFORMANCE.md").read_text(encoding="utf-8")
 
     line = re.search(r"octavo-conformance \S+ · L0 · A1 · quick", certified)
     assert line and f"{line[0]} (SELF, " in certified and "warning" not in certified

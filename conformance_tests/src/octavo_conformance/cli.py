@@ -21,18 +21,19 @@ import typer
 from octavo.errors import OctavoError
 from octavo.platform import Rank
 from octavo.platform.certificate import users_folder
-from octavo_conformance import bundle as bundles
-from octavo_conformance import calibrations, issue, lock, report, suite_version
 from octavo_conformance import mutants as planted
-from octavo_conformance.certificate import Result, conclude, with_lower
-from octavo_conformance.check import LEVELS, PROFILES, Check
+from octavo_conformance import report, suite_version
 from octavo_conformance.judge.tol import TIERS
-from octavo_conformance.record import Judged, Record, judge
-from octavo_conformance.registry import catalogue
-from octavo_conformance.report import ledger as ledgers
+from octavo_conformance.proof import bundle as bundles
+from octavo_conformance.proof import issue
+from octavo_conformance.proof.certificate import Result, conclude, with_lower
 from octavo_conformance.report.document import COMMAND
-from octavo_conformance.runner import Run, Selection, run, run_check
-from octavo_conformance.status import Status
+from octavo_conformance.suite import calibrations, lock
+from octavo_conformance.suite.check import LEVELS, PROFILES, Check
+from octavo_conformance.suite.record import Judged, Record, judge
+from octavo_conformance.suite.registry import catalogue
+from octavo_conformance.suite.runner import Run, Selection, run, run_check
+from octavo_conformance.suite.status import Status
 from octavo_conformance.worker.host import CandidateDied, CandidateHung, CandidateRaised, Worker
 
 FAILED, NOT_CERTIFYING, UNUSABLE = 1, 3, 4
@@ -58,7 +59,6 @@ BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A .tgz that 
 Out = Annotated[Path, typer.Option(help="Folder for the bundle and the reports.")]
 Profile_ = Annotated[str, typer.Option("--profile", help="quick (minutes), standard or full.")]
 Levels = Annotated[str, typer.Option(metavar="L0,L1,...", help="Levels to run; all if left out.")]
-Ledger = Annotated[Path | None, typer.Option(metavar="FILE", help="A Markdown table to add a line to.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -97,7 +97,7 @@ def _facts(check: Check) -> dict[str, Any]:
     return {
         "id": check.id, "level": check.level, "module": check.module, "since": check.since, "grade": check.grade,
         "requires": check.requires, "rules": check.rules, "kills": check.kills, "profile": check.profile,
-        "built": check.built, "spec": check.spec,
+        "spec": check.spec,
     }  # fmt: skip
 
 
@@ -116,7 +116,6 @@ def run_checks(
     threads: Threads = None,
     out: Out = Path("conformance"),
     baseline: Annotated[Path | None, typer.Option(metavar="BUNDLE", help="A bundle to compare with.")] = None,
-    ledger: Ledger = None,
     timeout: Annotated[float, typer.Option(help="Seconds that one request to the device may take.")] = 300.0,
 ) -> None:
     """Run the checks against a platform and write a bundle and reports."""
@@ -127,7 +126,6 @@ def run_checks(
     _, result, path = _run(platform, wanted, tier, seed, threads, out, timeout)
     if before is not None:
         typer.echo(report.differences(before[:2], (bundles.read(path), result)))
-    _enter(ledger, path, result)
     raise typer.Exit(result.exit_code)
 
 
@@ -143,7 +141,6 @@ def certify(
     ship: Annotated[
         bool, typer.Option("--ship", help="Put the certificate into the plugin's package, for its next release.")
     ] = False,
-    ledger: Ledger = None,
 ) -> None:
     """Run all that a claim needs and, if it holds, issue the certificate that octavo platforms shows.
 
@@ -153,7 +150,6 @@ def certify(
     seed = challenge or secrets.token_hex(8)
     wanted = Selection(_one_of(profile, PROFILES, "--profile"), with_lower(_levels(levels)), claim=True)
     done, result, path = _run(platform, wanted, _one_of(tier, tuple(TIERS), "--tier"), seed, threads, out, 300.0)
-    _enter(ledger, path, result)
     read, _, found = bundles.verify(path)  # only what anybody else would find sound
     why_not = [result.why_not] if result.exit_code else [] if result.levels else ["no level is proven"]
     if why_not or found:
@@ -185,7 +181,7 @@ def _run(
         raise typer.Exit(UNUSABLE) from None
     result = _concluded(done)
     path = bundles.write(done, result, out)
-    _write_reports(bundles.read(path), result, out, ("md", "html", "junit", "badge"))
+    _write_reports(bundles.read(path), result, out, ("md", "junit"))
     typer.echo(f"\n{result.line}: {result.verdict} in {time.monotonic() - started:.0f} s")
     _tell_gaps(result)
     typer.echo(f"bundle: {path}, with reports beside it")
@@ -197,16 +193,6 @@ def _tell_gaps(result: Result) -> None:
         typer.echo(f"does not certify: {gap}")
     if len(result.gaps) > _MOST_GAPS:
         typer.echo(f"does not certify: and {len(result.gaps) - _MOST_GAPS} reasons more, in the report")
-
-
-def _enter(ledger: Path | None, path: Path, result: Result) -> None:
-    """Add a line to the ledger, if there is one."""
-    if ledger is None:
-        return
-    try:
-        ledgers.add(ledger, ledgers.entry(bundles.read(path), result, issue.today()))
-    except OSError as error:
-        raise OctavoError(f"--ledger {ledger} cannot be written: {error}") from error
 
 
 def _concluded(done: Run) -> Result:
@@ -247,8 +233,6 @@ def repro(
     read = bundles.read(bundle)
     check_id, _, case = which.partition(":")
     check = catalogue()[_known(check_id, family=False)]
-    if not check.built:
-        raise OctavoError(f"{check_id} is not built yet; there is nothing to run")
     name = platform or read.platform
     try:
         with Worker(name, mutant=str(read.statement["mutant"])) as worker:
@@ -287,14 +271,12 @@ def make_report(
     bundle: BundlePath,
     out: Out = Path("conformance"),
     markdown: Annotated[bool, typer.Option("--md", help="Markdown.")] = False,
-    html: Annotated[bool, typer.Option("--html", help="HTML.")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML.")] = False,
-    badge: Annotated[bool, typer.Option("--badge", help="An SVG badge.")] = False,
 ) -> None:
     """Write reports of a bundle; all of them if none is named."""
-    kinds = [k for k, wanted in (("md", markdown), ("html", html), ("junit", junit), ("badge", badge)) if wanted]
+    kinds = [k for k, wanted in (("md", markdown), ("junit", junit)) if wanted]
     read, result, found = bundles.verify(bundle)
-    for path in _write_reports(read, result, out, kinds or ("md", "html", "junit", "badge")):
+    for path in _write_reports(read, result, out, kinds or ("md", "junit")):
         typer.echo(str(path))
     for text in found:
         typer.echo(f"warning: the bundle is not what it claims: {text}", err=True)
@@ -302,12 +284,9 @@ def make_report(
 
 def _write_reports(read: bundles.Bundle, result: Result, out: Path, kinds: Sequence[str]) -> list[Path]:
     checks = catalogue()
-    page = report.markdown(read, result, checks)
     made = {
-        "md": ("report.md", page),
-        "html": ("report.html", report.html(page)),
+        "md": ("report.md", report.markdown(read, result, checks)),
         "junit": ("junit.xml", report.junit(result, checks, read.profile)),
-        "badge": ("badge.svg", report.badge(result)),
     }
     paths = []
     for kind in kinds:
@@ -342,12 +321,6 @@ def diff(
 
 
 @app.command()
-def matrix(files: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="Of several platforms.")]) -> None:
-    """What several platforms can do, as a Markdown table: checks down, platforms across."""
-    typer.echo(report.matrix([(b, r) for b, r, _ in map(bundles.verify, files)], catalogue()), nl=False)
-
-
-@app.command()
 def mutants(
     platform: Platform = "reference",
     only: Annotated[str, typer.Option(help="Mutants, with commas; all by default.")] = "",
@@ -375,18 +348,18 @@ def mutants(
 
 
 def _statuses(platform: str, names: tuple[str, ...], tier: str, mutant: str, threads: int | None) -> dict[str, Status]:
-    """How the named checks that are built end, with a fault planted."""
+    """How the named checks end, with a fault planted."""
     checks = catalogue()
-    built = tuple(name for name in names if name in checks and checks[name].built)
-    if not built:
+    known = tuple(name for name in names if name in checks)
+    if not known:
         return {}
-    done = run(platform, Selection("full", only=built), tier=tier, mutant=mutant, threads=threads)
+    done = run(platform, Selection("full", only=known), tier=tier, mutant=mutant, threads=threads)
     return {r.id: judge(r, checks[r.id], tier).status for r in done.records if r.mode != "not run"}
 
 
 def _tell_statuses(verdict: str, name: str, ended: Mapping[str, Status]) -> None:
     told = ", ".join(f"{check} {status.name}" for check, status in ended.items())
-    typer.echo(f"{verdict:<9}{name}: {told or 'none of its checks is built'}")
+    typer.echo(f"{verdict:<9}{name}: {told or 'the suite has none of its checks'}")
 
 
 @app.command()
@@ -404,7 +377,7 @@ def calibrate(
     measured = calibrations.measure(quick=quick, told=lambda line: typer.echo(line))
     problems = calibrations.problems(measured)
     if write and not problems:
-        path = Path(__file__).parent / calibrations.FILE
+        path = Path(calibrations.__file__).parent / calibrations.FILE
         path.write_text(calibrations.text(measured), encoding="utf-8")
         typer.echo(f"written: {path}")
     elif not write:
@@ -419,7 +392,7 @@ def write_lock(write: Annotated[bool, typer.Option("--write", help="Replace the 
     """Compare the checks with the frozen list. For maintainers of the suite."""
     checks = catalogue()
     if write:
-        path = Path(__file__).parent / "checks.lock"
+        path = Path(lock.__file__).parent / "checks.lock"
         path.write_text(lock.text(checks.values()), encoding="utf-8")
         typer.echo(f"{path}: {len(checks)} checks, suite {suite_version()}")
         typer.echo(f"in a clone, also: {COMMAND}")

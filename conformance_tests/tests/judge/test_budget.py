@@ -17,7 +17,7 @@ from octavo_conformance.judge import lowp, measure, oracle64, tol
 from octavo_conformance.judge.floats import rounded
 from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.status import Status
+from octavo_conformance.suite.status import Status
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from octavo_conformance.judge import stats, tol
-from octavo_conformance.status import Status
+from octavo_conformance.suite.status import Status
 
 
 @pytest.mark.parametrize(

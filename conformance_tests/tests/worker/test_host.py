@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from wild_plugins import WILD, install, on_path
 
-from octavo_conformance import attention
+from octavo_conformance.harness import attention
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import ReadBlock, every_row
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge.oracle64 import Attention
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.record import judge
-from octavo_conformance.registry import catalogue
-from octavo_conformance.runner import Selection, run
-from octavo_conformance.status import Status
-from octavo_conformance.steps import ReadBlock, every_row
-from octavo_conformance.target import Target
+from octavo_conformance.suite.record import judge
+from octavo_conformance.suite.registry import catalogue
+from octavo_conformance.suite.runner import Selection, run
+from octavo_conformance.suite.status import Status
 from octavo_conformance.worker.host import CandidateDied, CandidateHung, CandidateRaised, HarnessBroke, Worker
 
 X = np.arange(64, dtype=np.float32).reshape(4, 16)

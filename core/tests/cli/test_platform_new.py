@@ -22,7 +22,7 @@ from octavo.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 FILES = {
-    ".github/workflows/conformance.yml", ".gitignore", "CONFORMANCE.md", "README.md", "pyproject.toml",
+    ".github/workflows/conformance.yml", ".gitignore", "README.md", "pyproject.toml",
     "src/octavo_acme/__init__.py", "src/octavo_acme/kernels.py", "src/octavo_acme/platform.py",
 }  # fmt: skip
 

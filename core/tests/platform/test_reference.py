@@ -320,8 +320,6 @@ def test_what_it_does_not_declare_it_refuses_rather_than_run_it_in_float32() -> 
         device().allocate_kv(replace(LAYOUT, dtype="bf16"), 2)
     with pytest.raises(UnsupportedFeature, match="dtype bfloat16"):
         device().load(replace(model(), dtype="bf16"), {}, quiet)
-    with pytest.raises(UnsupportedFeature, match="spans 1 rank, not 2"):
-        device().communicator([0, 1])
 
 
 def test_memory_health_sampler_and_close() -> None:
@@ -331,19 +329,6 @@ def test_memory_health_sampler_and_close() -> None:
     assert dev.health() is None
     assert dev.sampler() is None, "the host samples"
     dev.close()
-
-
-def test_collectives_in_a_group_of_one_hand_back_a_copy() -> None:
-    alone = device().communicator([0])
-    x = np.arange(4.0)
-    results = [alone.all_reduce(x), alone.all_gather(x), alone.reduce_scatter(x), alone.broadcast(x, 0)]
-    results += alone.all_to_all([x])
-    alone.barrier()
-    alone.close()
-    assert (alone.rank, alone.size) == (0, 1)
-    for result in results:
-        np.testing.assert_array_equal(result, x)
-        assert not np.shares_memory(result, x)
 
 
 # -- kernels of a plugin's own ---------------------------------------------------------------------

@@ -26,8 +26,8 @@ ROOMS = [
 ]
 PACKAGES += [f"server/{room}" for room in (*ROOMS, "loop", "app", "apis")]
 PACKAGES += [f"text/{room}" for room in ("parsing", "grammar", "tokenizer", "templates")]
-SUITE = [f"octavo_conformance/{name}" for name in ("judge", "worker", "checks", "report")]
-SUITE_MODULES = [f"octavo_conformance/{name}" for name in ("cli", "runner", "target", "bundle")]
+SUITE = [f"octavo_conformance/{name}" for name in ("judge", "worker", "checks", "report", "suite", "harness", "proof")]
+SUITE_MODULES = [f"octavo_conformance/{name}" for name in ("cli", "suite/runner", "harness/target", "proof/bundle")]
 SUITE_MODULES += [f"octavo_conformance/worker/{name}" for name in ("serve", "play", "engine")]
 # An editable installation may come with an import hook of its own, which would find the real package before ours.
 ONLY_PATHS = (

@@ -17,9 +17,7 @@ from octavo.errors import UnsupportedFeature
 from octavo.graph import Graph
 from octavo.platform import (
     Bucket,
-    Communicator,
     KVLayout,
-    LocalCommunicator,
     MemoryReport,
     Progress,
     Rank,
@@ -114,12 +112,6 @@ class FakeChip:
     def sampler(self) -> Sampler | None:
         """The host samples."""
         return None
-
-    def communicator(self, group: Sequence[int]) -> Communicator:
-        """See `Device.communicator`."""
-        if len(group) != 1:
-            raise UnsupportedFeature(f"{NAME}: it spans 1 rank, not {len(group)}", feature="ranks")
-        return LocalCommunicator()
 
     def report(self) -> Mapping[str, str]:
         """See `Device.report`."""

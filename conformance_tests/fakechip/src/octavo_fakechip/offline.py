@@ -50,10 +50,6 @@ class OfflineCompiler:
     def sampler(self) -> None:
         """The host samples."""
 
-    def communicator(self, group: Sequence[int]) -> NoReturn:
-        """Nobody to talk to."""
-        _refuse()
-
     def report(self) -> Mapping[str, str]:
         """See `Device.report`."""
         return {"target": TARGET}

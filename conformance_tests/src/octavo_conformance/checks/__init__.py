@@ -1,1 +1,1 @@
-"""The checks, a module for each family. See `octavo_conformance.check` for how to write one."""
+"""The checks, a module for each family. See `octavo_conformance.suite.check` for how to write one."""

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from octavo_conformance import refusal
-from octavo_conformance.check import Body, check
-from octavo_conformance.engines import VOCAB
+from octavo_conformance.harness import refusal
+from octavo_conformance.harness.engines import VOCAB
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import Row, Seq, Step
+from octavo_conformance.harness.target import Kept, Target
 from octavo_conformance.judge import measure
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.steps import Row, Seq, Step
-from octavo_conformance.target import Kept, Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import Body, check
+from octavo_conformance.suite.verdict import Verdict
 from octavo_conformance.worker.host import CandidateRaised
 
 

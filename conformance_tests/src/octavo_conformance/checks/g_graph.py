@@ -11,18 +11,18 @@ import numpy as np
 
 from octavo.graph import Graph, Value, from_json, to_json
 from octavo.platform import Bucket, KVLayout, Plan
-from octavo_conformance import attention, constructed, engines, numeric, refusal
-from octavo_conformance.check import check
 from octavo_conformance.checks.l5_engine import BLOCKS, DECODER, FULL_DECODER, prompt
-from octavo_conformance.engines import Request, copied, copy_model
+from octavo_conformance.harness import attention, constructed, engines, numeric, refusal
+from octavo_conformance.harness.engines import Request, copied, copy_model
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import Action, Row, Seq, Step, WriteBlock, blocks_for, bucket_of, schedule
+from octavo_conformance.harness.target import Target
+from octavo_conformance.harness.trajectory import Truth, alike, centred
 from octavo_conformance.judge import lowp, measure, oracle64
 from octavo_conformance.judge.floats import F32, F64
 from octavo_conformance.judge.oracle64 import Attention
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.steps import Action, Row, Seq, Step, WriteBlock, blocks_for, bucket_of, schedule
-from octavo_conformance.target import Target
-from octavo_conformance.trajectory import Truth, alike, centred
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 from octavo_conformance.worker import values
 from octavo_conformance.worker.host import CandidateRaised
 

@@ -11,15 +11,16 @@ import numpy as np
 from octavo.platform import ModelFacts, Plan, PlanRequest, Settings, Unsupported
 from octavo.platform.info import ATTENTION_FEATURES, DTYPES, KV_DTYPES
 from octavo.quant import FORMATS, WeightTensor, format_named
-from octavo_conformance import attention, capability, refusal
-from octavo_conformance.attention import Case
-from octavo_conformance.check import check
 from octavo_conformance.checks.l0_pools import ahead, heads_of, rounds_of
+from octavo_conformance.harness import attention, refusal
+from octavo_conformance.harness.attention import Case
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import Action, Row, Seq, Step, blocks_for, every_row
+from octavo_conformance.harness.target import Refused, Script, Target
 from octavo_conformance.judge import floats, measure
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.steps import Action, Row, Seq, Step, blocks_for, every_row
-from octavo_conformance.target import Refused, Script, Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite import capability
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 from octavo_conformance.worker.host import CandidateRaised
 
 MIB = 2**20

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from octavo_conformance import attention
-from octavo_conformance.check import check
 from octavo_conformance.checks.l0_pools import (
     F32,
     Layer,
@@ -20,11 +18,13 @@ from octavo_conformance.checks.l0_pools import (
     one_row,
     sizes,
 )
+from octavo_conformance.harness import attention
+from octavo_conformance.harness.steps import Action, MoveBlock, ReadBlock, Row, Seq, Step, WriteBlock, blocks_for
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import floats, measure
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.steps import Action, MoveBlock, ReadBlock, Row, Seq, Step, WriteBlock, blocks_for
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 POOL = 6
 

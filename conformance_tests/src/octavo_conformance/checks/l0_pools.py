@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from octavo_conformance.attention import Case, Rounds
+from octavo_conformance.harness.attention import Case, Rounds
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import Action, Row, Seq, Step
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import floats
 from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.steps import Action, Row, Seq, Step
-from octavo_conformance.target import Target
 
 F32 = np.ndarray[Any, np.dtype[np.float32]]
 

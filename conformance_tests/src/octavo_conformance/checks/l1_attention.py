@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from octavo_conformance import attention
-from octavo_conformance.attention import Case, Run
-from octavo_conformance.check import check
+from octavo_conformance.harness import attention
+from octavo_conformance.harness.attention import Case, Run
+from octavo_conformance.harness.probe import Probe
+from octavo_conformance.harness.refusal import asking_for, refused
+from octavo_conformance.harness.steps import Row, WriteBlock, blocks_for
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import measure
 from octavo_conformance.judge.oracle64 import Attention
-from octavo_conformance.probe import Probe
-from octavo_conformance.refusal import asking_for, refused
-from octavo_conformance.steps import Row, WriteBlock, blocks_for
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 ATTENTION = ("op:attention",)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from octavo_conformance.check import check
 from octavo_conformance.checks.l1_sampling import ROWS, drawn, exactly, one, seeded, usual
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import floats, measure, sampling
 from octavo_conformance.judge.sampling import Draw
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 VOCAB = 77
 """Two whole words of a mask and a part of a third."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from octavo.platform import SamplingBatch
-from octavo_conformance.check import check
+from octavo_conformance.harness.probe import Probe
+from octavo_conformance.harness.steps import Row, Seq, Step, every_row
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import floats, lowp, measure, oracle64
-from octavo_conformance.probe import Probe
-from octavo_conformance.steps import Row, Seq, Step, every_row
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 
 @check(

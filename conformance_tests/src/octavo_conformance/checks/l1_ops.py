@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from octavo_conformance.check import check
+from octavo_conformance.harness.probe import Probe
+from octavo_conformance.harness.steps import every_row
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import lowp, measure, oracle64
-from octavo_conformance.probe import Probe
-from octavo_conformance.steps import every_row
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 
 @check(

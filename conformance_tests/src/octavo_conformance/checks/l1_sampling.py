@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from octavo.platform import Samples, SamplingBatch
-from octavo_conformance.check import check
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import Row, Seq, Step
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import floats, measure, sampling, stats
 from octavo_conformance.judge.floats import F32
 from octavo_conformance.judge.sampling import Draw
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.steps import Row, Seq, Step
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 ROWS = 4
 """Logits rows of a step that samples: what every platform can run whole. Draws share them."""

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from octavo_conformance import attention
-from octavo_conformance.attention import Case, Ran, Run
-from octavo_conformance.check import check
 from octavo_conformance.checks.l1_attention import ATTENTION, grouped, last_rows
+from octavo_conformance.harness import attention
+from octavo_conformance.harness.attention import Case, Ran, Run
+from octavo_conformance.harness.steps import Row, blocks_for
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import measure
 from octavo_conformance.judge.floats import F64
 from octavo_conformance.judge.oracle64 import Attention
-from octavo_conformance.steps import Row, blocks_for
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 
 def decoded(t: Target, case: Case, count: int = 1) -> Ran:

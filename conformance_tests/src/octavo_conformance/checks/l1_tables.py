@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from octavo_conformance import attention
-from octavo_conformance.attention import Case, Run
-from octavo_conformance.check import check
 from octavo_conformance.checks.l1_attention import ATTENTION, grouped, last_rows
+from octavo_conformance.harness import attention
+from octavo_conformance.harness.attention import Case, Run
+from octavo_conformance.harness.steps import Row, WriteBlock, blocks_for
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import measure
-from octavo_conformance.steps import Row, WriteBlock, blocks_for
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 
 @check(

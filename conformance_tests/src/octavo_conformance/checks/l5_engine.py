@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from octavo_conformance import constructed, engines, numeric, plain
-from octavo_conformance.check import check
-from octavo_conformance.engines import EVERY, Request, copied, copy_model
+from octavo_conformance.harness import constructed, engines, numeric, plain
+from octavo_conformance.harness.engines import EVERY, Request, copied, copy_model
+from octavo_conformance.harness.probe import Model
+from octavo_conformance.harness.target import Target
+from octavo_conformance.harness.trajectory import Truth, alike, chosen, distributions
 from octavo_conformance.judge import measure, quant
-from octavo_conformance.probe import Model
-from octavo_conformance.target import Target
-from octavo_conformance.trajectory import Truth, alike, chosen, distributions
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 DECODER = ("op:embed", "op:linear", "op:rope", "op:attention", "op:take_rows")
 FULL_DECODER = (*DECODER, "op:rms_norm", "op:gated_activation", "op:add")

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from octavo_conformance import engines, numeric
-from octavo_conformance.check import check
 from octavo_conformance.checks.l5_engine import BLOCKS, DECODER, FULL_DECODER, prompt
-from octavo_conformance.engines import EVERY, Request, copied, copy_model
+from octavo_conformance.harness import engines, numeric
+from octavo_conformance.harness.engines import EVERY, Request, copied, copy_model
+from octavo_conformance.harness.target import Target
+from octavo_conformance.harness.trajectory import Truth, alike, distributions
 from octavo_conformance.judge import measure
-from octavo_conformance.target import Target
-from octavo_conformance.trajectory import Truth, alike, distributions
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 
 @check(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from octavo_conformance import engines
-from octavo_conformance.check import check
 from octavo_conformance.checks.l5_engine import BLOCKS, DECODER, prompt
-from octavo_conformance.engines import Request, Traced, copied, copy_model
+from octavo_conformance.harness import engines
+from octavo_conformance.harness.engines import Request, Traced, copied, copy_model
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import measure
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 
 DISTANCE = 17
 TRACES = 200

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from octavo.quant import WeightTensor, format_named
-from octavo_conformance.check import Body, check
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import every_row
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import floats, lowp, measure, oracle64, quant
 from octavo_conformance.judge.floats import F64, int8_groups
 from octavo_conformance.judge.quant import Format, Quantized
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.steps import every_row
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import Body, check
+from octavo_conformance.suite.verdict import Verdict
 
 LOUD = 127.0
 """What a one-hot input holds: int8 codes keep it exactly, with a scale of 1."""

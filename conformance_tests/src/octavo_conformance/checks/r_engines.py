@@ -7,12 +7,12 @@ from itertools import chain
 from typing import Any
 
 from octavo.platform import PlanRequest, Rank, Settings
-from octavo_conformance import engines
-from octavo_conformance.engines import Request, copied, copy_model
+from octavo_conformance.harness import engines
+from octavo_conformance.harness.engines import Request, copied, copy_model
+from octavo_conformance.harness.probe import Model
+from octavo_conformance.harness.target import Target, facts
 from octavo_conformance.judge import measure
-from octavo_conformance.probe import Model
-from octavo_conformance.target import Target, facts
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.verdict import Verdict
 from octavo_conformance.worker import values
 
 DISTANCE = 17
@@ -46,7 +46,7 @@ def asked(
     block_size: int | None = None,
 ) -> Any:  # fmt: skip
     """What the engine of a worker is asked, and what jobs are that drive one; see
-    `octavo_conformance.engines.trace`.
+    `octavo_conformance.harness.engines.trace`.
     """
     settings = Settings(
         dtype=model.graph.dtype, block_size=block_size or t.block_size, max_model_len=CONTEXT, max_num_seqs=rows or 8

@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from octavo_conformance import refusal
-from octavo_conformance.check import check
 from octavo_conformance.checks import r_neighbours
 from octavo_conformance.checks.l0_pools import heads_of
 from octavo_conformance.checks.r_engines import (
@@ -34,12 +32,14 @@ from octavo_conformance.checks.r_engines import (
     restarted,
     victim,
 )
-from octavo_conformance.engines import Request
+from octavo_conformance.harness import refusal
+from octavo_conformance.harness.engines import Request
+from octavo_conformance.harness.probe import Model, Probe, stored
+from octavo_conformance.harness.steps import every_row
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import measure
-from octavo_conformance.probe import Model, Probe, stored
-from octavo_conformance.steps import every_row
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import check
+from octavo_conformance.suite.verdict import Verdict
 from octavo_conformance.worker.host import CandidateDied, CandidateHung, CandidateRaised
 
 DECODER = ("op:embed", "op:linear", "op:rope", "op:attention", "op:take_rows")

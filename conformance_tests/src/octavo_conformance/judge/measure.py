@@ -14,7 +14,7 @@ import numpy.typing as npt
 from octavo_conformance.judge import floats, vacuity
 from octavo_conformance.judge.floats import F64
 from octavo_conformance.judge.tol import COMMON
-from octavo_conformance.verdict import Metrics, Verdict
+from octavo_conformance.suite.verdict import Metrics, Verdict
 
 _TINY = 1e-300
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from octavo_conformance.judge.floats import F64
 from octavo_conformance.judge.tol import ALPHA
-from octavo_conformance.verdict import Metrics, Verdict
+from octavo_conformance.suite.verdict import Metrics, Verdict
 
 LEAST_EXPECTED = 10.0
 """Bins that expect fewer are joined, so that the statistic has the distribution it is compared with."""

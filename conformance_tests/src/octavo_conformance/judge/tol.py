@@ -20,8 +20,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from octavo_conformance.status import Status
-from octavo_conformance.verdict import Metrics, Verdict
+from octavo_conformance.suite.status import Status
+from octavo_conformance.suite.verdict import Metrics, Verdict
 
 
 @dataclass(frozen=True)

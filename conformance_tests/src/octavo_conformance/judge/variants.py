@@ -16,7 +16,7 @@ from octavo_conformance.judge import floats, lowp, measure, oracle64, vacuity
 from octavo_conformance.judge.floats import F32, F64, rounded, stored_input
 from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.verdict import Verdict
 
 Sum = Callable[[F64], F32]
 """Terms [K, ...], exact in float64, to their sum in float32."""

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from octavo.graph import Graph, Node
 from octavo.platform import Bucket, Executable, KVLayout, KVStore, StepInput, StepOutput
 from octavo.quant import WeightTensor, dequantise
+from octavo_conformance.harness.probe import stored
 from octavo_conformance.judge import floats
 from octavo_conformance.mutants import mutant
 from octavo_conformance.mutants.wrapped import Wrapped
-from octavo_conformance.probe import stored
 
 
 class Edited(Wrapped):

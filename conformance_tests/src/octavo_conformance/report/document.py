@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from octavo_conformance import suite_version
-from octavo_conformance.check import LEVELS, Check
 from octavo_conformance.judge.tol import TIERS
 from octavo_conformance.mutants import Mutant
+from octavo_conformance.suite.check import LEVELS, Check
 
 TITLES: Mapping[str, str] = {
     "L0": "device, memory and block pool",
@@ -20,9 +20,6 @@ TITLES: Mapping[str, str] = {
     "G": "graphs, buckets, artifacts",
     "Q": "weight formats",
     "R": "robustness: faults, limits, leaks",
-    "D": "several devices",
-    "MOE": "experts",
-    "LORA": "adapters",
 }
 
 RULES: Mapping[str, str] = {
@@ -38,7 +35,7 @@ RULES: Mapping[str, str] = {
 }
 
 
-COMMAND = "octavo conformance list --md --out docs/conformance.md"
+COMMAND = "octavo conformance list --md --out docs/reference/conformance.md"
 """What makes the document anew."""
 
 _INTRODUCTION = """\
@@ -47,7 +44,7 @@ What is written here is what runs. MUST is meant as in RFC 2119.
 L0, L1 and L5 build on one another; the other levels are modules that stand beside them. A *mandatory* check runs for
 every platform. A *conditional* one runs where what it requires is declared; where it is not, the platform must refuse
 it by name, which is checked instead. The profile is the smallest that runs a check. How the suite works:
-[conformance_tests/README.md](../conformance_tests/README.md)."""
+[conformance_tests/README.md](../../conformance_tests/README.md)."""
 
 
 def rule_text(rule: str) -> str:
@@ -62,14 +59,13 @@ def rule_text(rule: str) -> str:
 
 
 def document(checks: Mapping[str, Check], mutants: Mapping[str, Mutant]) -> str:
-    """The conformance document: every level, every check with its text, and the ids that wait to be built."""
-    built = sum(c.built for c in checks.values())
+    """The conformance document: every level, every check with its text."""
     lines = [
         "# Conformance",
         "",
         f"<!-- Generated: {COMMAND} -->",
         "",
-        f"Suite {suite_version()}: {_count(built, 'check')}, and {_count(len(checks) - built, 'id')} kept for later.",
+        f"Suite {suite_version()}: {_count(len(checks), 'check')}.",
         _INTRODUCTION,
         "",
         "| rule | holds where |",
@@ -78,14 +74,10 @@ def document(checks: Mapping[str, Check], mutants: Mapping[str, Mutant]) -> str:
     ]
     for level in LEVELS:
         members = [c for c in checks.values() if c.level == level]
-        ready, waiting = [c for c in members if c.built], [c for c in members if not c.built]
         if members:
             lines += ["", f"## {level}: {TITLES[level]}"]
-        for c in ready:
+        for c in members:
             lines += ["", f"### {c.id}", "", *_facts(c, mutants), "", c.spec]
-        if waiting:
-            lines += ["", "Not built yet:", ""]
-            lines += [f"* `{c.id}`: {c.spec}" for c in waiting]
     return "\n".join([*lines, ""])
 
 
@@ -106,25 +98,21 @@ def listing(checks: Sequence[Check], width: int) -> Iterator[str]:
     for level in LEVELS:
         members = [c for c in checks if c.level == level]
         if members:
-            built = sum(c.built for c in members)
-            rest = f", {len(members) - built} more not built yet" if built < len(members) else ""
             yield ""
-            yield from _wrapped(f"{level}: {TITLES[level]} ({_count(built, 'check')}{rest})", width, "", "    ")
+            yield from _wrapped(f"{level}: {TITLES[level]} ({_count(len(members), 'check')})", width, "", "    ")
         for c in members:
-            yield f"  {c.id}  [{f'{c.grade}, {c.profile}' if c.built else 'not built yet'}]"
+            yield f"  {c.id}  [{c.grade}, {c.profile}]"
             yield from _wrapped(c.spec, width, "      ")
 
 
 def explanation(check: Check, mutants: Mapping[str, Mutant], width: int) -> Iterator[str]:
     """One check for the terminal: what it demands, when it runs, how it is judged, what it catches."""
-    kind = check.grade if check.built else "not built yet"
-    yield from _wrapped(f"{check.id}: level {check.level}, module {check.module}, {kind}, since {check.since}", width)
+    yield from _wrapped(
+        f"{check.id}: level {check.level}, module {check.module}, {check.grade}, since {check.since}", width
+    )
     yield ""
     yield from _wrapped(check.spec, width)
     yield ""
-    if not check.built:
-        yield "Not built yet: its id is kept for it, and a run counts it as NOT_RUN."
-        return
     yield f"Runs in profile {check.profile} and larger ones; takes about {check.cost:g} s on two cores."
     if check.requires:
         text = f"Requires {', '.join(check.requires)}; where that is not declared, its refusal is checked instead."

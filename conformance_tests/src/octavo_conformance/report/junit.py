@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
-from octavo_conformance.certificate import Result
-from octavo_conformance.check import LEVELS, Check, Profile
-from octavo_conformance.record import Judged
-from octavo_conformance.status import Status
+from octavo_conformance.proof.certificate import Result
+from octavo_conformance.suite.check import LEVELS, Check, Profile
+from octavo_conformance.suite.record import Judged
+from octavo_conformance.suite.status import Status
 
 
 def junit(result: Result, checks: Mapping[str, Check], profile: Profile) -> str:
     """What should have run and did not is an error here: CI must not take it for a pass. REFUSED_OK is skipped, with
-    the reason, and so is what the profile does not have or what is not built yet.
+    the reason, and so is what the profile does not have.
     """
     root = ET.Element("testsuites", name=result.line)
     for level in LEVELS:
@@ -25,7 +25,7 @@ def junit(result: Result, checks: Mapping[str, Check], profile: Profile) -> str:
             case = ET.SubElement(
                 suite, "testcase", classname=level, name=judged.record.id, time=f"{judged.record.seconds:.3f}"
             )
-            due = checks[judged.record.id].built and checks[judged.record.id].in_profile(profile)
+            due = checks[judged.record.id].in_profile(profile)
             outcome = _outcome(judged, due)
             if outcome is not None:
                 text = _text(judged)
@@ -42,7 +42,7 @@ def _outcome(judged: Judged, due: bool) -> str | None:
         return "failure"
     if judged.status is Status.ERROR or (judged.status is Status.NOT_RUN and due):
         return "error"
-    return "skipped" if judged.status in (Status.NOT_RUN, Status.REFUSED_OK, Status.WAIVED) else None
+    return "skipped" if judged.status in (Status.NOT_RUN, Status.REFUSED_OK) else None
 
 
 def _text(judged: Judged) -> str:

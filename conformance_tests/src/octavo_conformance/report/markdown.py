@@ -1,28 +1,25 @@
-"""Markdown: the report of one bundle, the difference of two, the matrix of many."""
+"""Markdown: the report of one bundle, the difference of two."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from octavo_conformance.bundle import Bundle
-from octavo_conformance.certificate import Result
-from octavo_conformance.check import LEVELS, Check
-from octavo_conformance.record import Judged
-from octavo_conformance.status import Status
+from octavo_conformance.proof.bundle import Bundle
+from octavo_conformance.proof.certificate import Result
+from octavo_conformance.suite.check import LEVELS, Check
+from octavo_conformance.suite.record import Judged
+from octavo_conformance.suite.status import Status
 
 MARKS = {
-    Status.PASS: "✔", Status.REFUSED_OK: "✖", Status.INFO: "i", Status.WAIVED: "▲", Status.NOT_RUN: "∅",
+    Status.PASS: "✔", Status.REFUSED_OK: "✖", Status.INFO: "i", Status.NOT_RUN: "∅",
     Status.FAIL: "✘", Status.ERROR: "!",
 }  # fmt: skip
-LEGEND = (
-    "✔ verified · ✖ refused, which is verified · i published · ▲ waived · ∅ not run · ✘ failed · "
-    "! the suite is at fault"
-)
+LEGEND = "✔ verified · ✖ refused, which is verified · i published · ∅ not run · ✘ failed · ! the suite is at fault"
 _WORST = 10
 
 
 def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str:
-    """One page: the certificate, what stands in its way, the matrix of checks, the narrowest margins."""
+    """One page: the certificate, what stands in its way, the table of checks, the narrowest margins."""
     say = bundle.statement
     lines = [
         f"# {say['platform']} {say['version']} by {say['vendor']}",
@@ -33,10 +30,8 @@ def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str
         "",
     ]
     lines += [f"* Does not certify: {gap}" for gap in result.gaps]
-    if result.unbuilt:
-        lines.append(f"* Not built yet: {len(result.unbuilt)} checks, of {_levels_of(result.unbuilt, checks)}")
     for level in LEVELS:
-        members = [name for name in result.judged if checks[name].level == level and checks[name].built]
+        members = [name for name in result.judged if checks[name].level == level]
         if members:
             lines += ["", f"## {level}", "", "| check | | cases | seconds |", "|---|---|---|---|"]
             lines += [_row(check_id, result.judged[check_id]) for check_id in members]
@@ -51,10 +46,6 @@ def markdown(bundle: Bundle, result: Result, checks: Mapping[str, Check]) -> str
         lines += [f"| {check_id} | {case} | {ratio:.2f} |" for ratio, check_id, case in margins]
     lines += ["", LEGEND, ""]
     return "\n".join(lines)
-
-
-def _levels_of(names: Sequence[str], checks: Mapping[str, Check]) -> str:
-    return ", ".join(dict.fromkeys(checks[name].level for name in names))
 
 
 def _counts(result: Result) -> str:
@@ -123,20 +114,3 @@ def _change(before: object, after: object) -> str:
 def _short(value: object) -> str:
     text = "nothing" if value is None else str(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def matrix(sides: Sequence[tuple[Bundle, Result]], checks: Mapping[str, Check]) -> str:
-    """Checks down, platforms across; what is not built yet is counted only."""
-    names = [f"{b.platform} {b.statement['version']}" for b, _ in sides]
-    ids = list(dict.fromkeys(check_id for _, result in sides for check_id in result.judged))
-    shown = [check_id for check_id in ids if checks[check_id].built]
-    lines = [f"* {name}: {result.line}: {result.verdict}" for name, (_, result) in zip(names, sides, strict=True)]
-    width = max(map(len, shown), default=0)
-    lines += ["", "| " + " | ".join(["check".ljust(width), *names]) + " |"]
-    lines.append("|" + "|".join("-" * (n + 2) for n in (width, *map(len, names))) + "|")
-    for check_id in shown:
-        marks = [MARKS[result.judged[check_id].status] if check_id in result.judged else " " for _, result in sides]
-        cells = [mark.center(len(name)) for mark, name in zip(marks, names, strict=True)]
-        lines.append(f"| {check_id.ljust(width)} | " + " | ".join(cells) + " |")
-    rest = len(ids) - len(shown)
-    return "\n".join([*lines, "", *([f"Not built yet: {rest} checks.", ""] if rest else []), LEGEND, ""])

@@ -47,7 +47,7 @@ class _Observed(Runner):
 
 
 def run(platform: Platform, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Start an engine, play its script, close it. See `octavo_conformance.engines.trace` for request and answer."""
+    """Start an engine, play its script, close it. See `octavo_conformance.harness.engines.trace`."""
     graph = from_json(request["graph"])
     asked = values.request_in(request["request"])
     with candidate("negotiate"):

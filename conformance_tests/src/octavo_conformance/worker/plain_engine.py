@@ -1,5 +1,5 @@
 """An engine in a process that nothing tells from one that serves: this file is run as text, imports `octavo` alone, and
-the process has the arguments of ``octavo serve``. See `octavo_conformance.plain`.
+the process has the arguments of ``octavo serve``. See `octavo_conformance.harness.plain`.
 """
 
 from __future__ import annotations

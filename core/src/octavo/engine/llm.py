@@ -175,7 +175,6 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
-        priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Complete the prompts and return their outputs in order.
 
@@ -193,8 +192,8 @@ class LLM:
         tokens = [prompt_ids(prompt, self._tokenizer) for prompt in batch]
         # Many prompts share their parameters, and preparing a constraint takes its time.
         prepared = {key: self._constraints.prepare(own)[0] for key, own in {id(own): own for own in params}.items()}
-        for ids, own, urgency in zip(tokens, params, _priorities(priority, len(batch)), strict=True):
-            self._core.check(ids, prepared[id(own)], urgency)
+        for ids, own in zip(tokens, params, strict=True):
+            self._core.check(ids, prepared[id(own)])
         made = (self._building(*asked) for asked in zip(batch, tokens, params, strict=True))
         with prompts_progress(len(batch), show=use_tqdm) as done:
             return [building.output for building in self._waves.run(made, ended=lambda one: done(*one.counts))]
@@ -384,11 +383,3 @@ def _paired(
         if not isinstance(own, SamplingParams):
             raise RequestError(f"sampling_params takes SamplingParams, one or an iterable, not {own!r:.60}")
         yield prompt, own  # type: ignore[misc]
-
-
-def _priorities(priority: Sequence[int] | None, count: int) -> list[int]:
-    if priority is None:
-        return [0] * count
-    if len(priority) != count:
-        raise RequestError(f"{len(priority)} priorities came with {count} prompts; give one for each", param="priority")
-    return list(priority)

@@ -18,7 +18,6 @@ from octavo.platform.artifacts import (
 from octavo.platform.bench import BenchDevice, BenchExecutable, KernelTime, PartTime, StepTimes, open_bench
 from octavo.platform.buckets import Bucket, BucketPolicy, BucketSet, powers_up_to
 from octavo.platform.contract import (
-    Communicator,
     Device,
     Executable,
     KVStore,
@@ -44,7 +43,6 @@ from octavo.platform.negotiate import (
 )  # fmt: skip
 from octavo.platform.reference import (
     REFERENCE_CAPABILITIES,
-    LocalCommunicator,
     ReferenceDevice,
     ReferenceExecutable,
     ReferenceKVStore,
@@ -54,9 +52,9 @@ from octavo.platform.step import Samples, SamplingBatch, StepInput, StepOutput
 __all__ = [
     "CONTRACT", "FAULTS", "REFERENCE_CAPABILITIES", "Artifact", "ArtifactError", "ArtifactKey", "ArtifactMissing",
     "ArtifactPolicy", "ArtifactStore", "ArtifactWriter", "BenchDevice", "BenchExecutable", "Bucket",
-    "BucketPolicy", "BucketSet", "Build", "Capabilities", "Communicator", "Decision", "Device", "DeviceInfo",
+    "BucketPolicy", "BucketSet", "Build", "Capabilities", "Decision", "Device", "DeviceInfo",
     "DeviceOutOfMemory", "Executable", "FaultyDevice", "KVLayout", "KVStore", "KernelTime", "Limits",
-    "LocalCommunicator", "MemoryReport", "ModelFacts", "PartTime", "Plan", "PlanRequest", "Platform", "PlatformInfo",
+    "MemoryReport", "ModelFacts", "PartTime", "Plan", "PlanRequest", "Platform", "PlatformInfo",
     "PlatformUnavailable", "Probe", "Progress", "Rank", "ReferenceDevice", "ReferenceExecutable",
     "ReferenceKVStore", "Sampler", "Samples", "SamplingBatch", "Settings", "StepInput", "StepOutput",
     "StepTimes", "Unsupported", "UnsupportedFeature", "Verdict", "hookimpl", "host_memory",

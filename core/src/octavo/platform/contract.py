@@ -140,38 +140,6 @@ class Sampler(Protocol):
         """
 
 
-class Communicator(Protocol):
-    """Collectives among the ranks of one group, over host arrays; every rank calls the same ones in the same order.
-
-    Results are equal on all ranks, bit for bit, and are the caller's own. A rank that dies makes the others raise
-    within the group's timeout.
-    """
-
-    rank: int
-    size: int
-
-    def all_reduce(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The sum over ranks, same shape on each."""
-
-    def all_gather(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The ranks' arrays joined along the first axis, in rank order."""
-
-    def reduce_scatter(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """This rank's equal share, along the first axis, of the sum. The axis is a multiple of ``size``."""
-
-    def all_to_all(self, parts: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """``size`` parts, part i for rank i; returns what each rank sent here, in rank order."""
-
-    def broadcast(self, x: npt.NDArray[Any], root: int) -> npt.NDArray[Any]:
-        """The root's array, on every rank; the others' ``x`` has its shape and dtype."""
-
-    def barrier(self) -> None:
-        """Return once every rank has called it."""
-
-    def close(self) -> None:
-        """Leave the group."""
-
-
 class Device(Protocol):
     """One opened device."""
 
@@ -222,13 +190,6 @@ class Device(Protocol):
 
     def sampler(self) -> Sampler | None:
         """The device's own sampler for logits, or ``None`` to use the host's. Not used for steps that bring samples."""
-
-    def communicator(self, group: Sequence[int]) -> Communicator:
-        """Collectives among the ranks of ``group``, ascending, this rank among them. Called only for models that span
-        several ranks.
-
-        Raises UnsupportedFeature for more ranks than `Capabilities.ranks`.
-        """
 
     def report(self) -> Mapping[str, str]:
         """What the device tells a person who asks how it works: what it chose, what it measured, by name, in order.

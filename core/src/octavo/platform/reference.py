@@ -20,7 +20,7 @@ from octavo.config import typed
 from octavo.errors import DeviceOutOfMemory, PlatformError, UnsupportedFeature
 from octavo.graph import OPS, Graph, Interpreter, Kernel, KVArrays
 from octavo.platform.buckets import Bucket
-from octavo.platform.contract import Communicator, MemoryReport, Progress, Sampler
+from octavo.platform.contract import MemoryReport, Progress, Sampler
 from octavo.platform.info import Capabilities
 from octavo.platform.layout import KVLayout
 from octavo.platform.step import StepInput, StepOutput
@@ -106,39 +106,6 @@ class ReferenceExecutable:
         return ticket
 
 
-class LocalCommunicator:
-    """Collectives in a group of one rank, where each is the identity."""
-
-    rank = 0
-    size = 1
-
-    def all_reduce(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """See `Communicator.all_reduce`."""
-        return x.copy()
-
-    def all_gather(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """See `Communicator.all_gather`."""
-        return x.copy()
-
-    def reduce_scatter(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """See `Communicator.reduce_scatter`."""
-        return x.copy()
-
-    def all_to_all(self, parts: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """See `Communicator.all_to_all`."""
-        return [part.copy() for part in parts]
-
-    def broadcast(self, x: npt.NDArray[Any], root: int) -> npt.NDArray[Any]:
-        """See `Communicator.broadcast`."""
-        return x.copy()
-
-    def barrier(self) -> None:
-        """See `Communicator.barrier`."""
-
-    def close(self) -> None:
-        """See `Communicator.close`."""
-
-
 class ReferenceDevice:
     """The host's memory and numpy as a device. ``memory`` is called for `Device.memory`.
 
@@ -193,12 +160,6 @@ class ReferenceDevice:
     def sampler(self) -> Sampler | None:
         """The host samples."""
         return None
-
-    def communicator(self, group: Sequence[int]) -> Communicator:
-        """A group of one; UnsupportedFeature for more. See `Device.communicator`."""
-        if len(group) != 1:
-            raise UnsupportedFeature(f"the reference device spans 1 rank, not {len(group)}", feature="ranks")
-        return LocalCommunicator()
 
     def report(self) -> Mapping[str, str]:
         """See `Device.report`."""

@@ -173,7 +173,5 @@ class StepOutput:
     """[S, V] in host memory; padding rows hold anything, finite or not."""
     samples: Samples | None = None
     """For all D draws; the logits are not looked at then."""
-    device_seconds: float | None = None
-    """The device's own time for the step, where it is known."""
     pooled: Floats | None = None
     """[R, W] in host memory: a vector of each row's tokens in this step; padding rows hold anything."""

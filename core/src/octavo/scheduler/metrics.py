@@ -21,8 +21,3 @@ class SchedulerMetrics:
     """New tokens that the last step had room for: all that a step may have, fewer if a latency target cut a chunk."""
     inter_token: Latencies
     """From each token of a row to its next, as the engine's loop sees it."""
-
-    @property
-    def kv_usage(self) -> float:
-        """Share of the blocks that sequences hold, 0 to 1."""
-        return self.kv.used / self.kv.total

@@ -13,15 +13,12 @@ from octavo.graph import Graph
 from octavo.platform import (
     ArtifactStore,
     Bucket,
-    Communicator,
     DeviceOutOfMemory,
     KernelTime,
     KVLayout,
-    LocalCommunicator,
     MemoryReport,
     Progress,
     Sampler,
-    UnsupportedFeature,
 )
 from octavo.quant import WeightTensor
 from octavo_cpu.bench import Bench, kernel_times
@@ -98,12 +95,6 @@ class CpuDevice:
     def sampler(self) -> Sampler:
         """Native, for what is not plainly greedy; that is done within the step."""
         return NativeSampler(self._library, self._pool, self._kernels, self._forks)
-
-    def communicator(self, group: Sequence[int]) -> Communicator:
-        """See `Device.communicator`."""
-        if len(group) != 1:
-            raise UnsupportedFeature(f"cpu: a model runs on 1 rank, not {len(group)}", feature="ranks")
-        return LocalCommunicator()
 
     def report(self) -> Mapping[str, str]:
         """See `Device.report`. Measures the machine's ceilings, in about a second."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from octavo_conformance.check import Check
 from octavo_conformance.judge.tol import decide
-from octavo_conformance.status import Status
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.check import Check
+from octavo_conformance.suite.status import Status
+from octavo_conformance.suite.verdict import Verdict
 
 Mode = Literal["run", "refusal", "not run"]
 Trouble = Literal["raised", "died", "hung", "refused", "broke"]

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from octavo_conformance.harness.numeric import Decoder
+from octavo_conformance.harness.target import Target
 from octavo_conformance.judge import measure
 from octavo_conformance.judge.floats import F64
-from octavo_conformance.numeric import Decoder
-from octavo_conformance.target import Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.verdict import Verdict
 
 _LEEWAY = 4.0
 """Largest errors of the reference by which two logits may be apart: twice that for each."""

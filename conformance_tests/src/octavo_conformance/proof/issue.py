@@ -9,8 +9,8 @@ from pathlib import Path
 from octavo.errors import OctavoError
 from octavo.platform.certificate import FILE, Certificate
 from octavo_conformance import suite_version
-from octavo_conformance.bundle import Bundle
-from octavo_conformance.certificate import Result
+from octavo_conformance.proof.bundle import Bundle
+from octavo_conformance.proof.certificate import Result
 
 
 def today() -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo_conformance import suite_version
-from octavo_conformance.check import LEVELS, Check, Profile
-from octavo_conformance.record import Judged, Record, judge
-from octavo_conformance.status import GOOD, Status
+from octavo_conformance.suite.check import LEVELS, Check, Profile
+from octavo_conformance.suite.record import Judged, Record, judge
+from octavo_conformance.suite.status import GOOD, Status
 
 _CORE = ("L0", "L1", "L5")
 
@@ -29,14 +29,13 @@ class Result:
     """A run, judged.
 
     ``line`` is the certificate; ``levels`` what is claimed; ``gaps`` why the run does not certify although nothing
-    failed; ``unbuilt`` the ids that wait to be built.
+    failed.
     """
 
     judged: Mapping[str, Judged]
     line: str
     levels: tuple[str, ...]
     gaps: tuple[str, ...]
-    unbuilt: tuple[str, ...]
 
     @property
     def status(self) -> Status:
@@ -82,9 +81,7 @@ def conclude(
     if mutant:
         gaps.append(f"a fault was planted: {mutant}")
     expected = {
-        check_id: c
-        for check_id, c in checks.items()
-        if c.built and c.in_profile(profile) and (not levels or c.level in levels)
+        check_id: c for check_id, c in checks.items() if c.in_profile(profile) and (not levels or c.level in levels)
     }
     if whole:
         gaps += [
@@ -100,6 +97,5 @@ def conclude(
         proven = [check_id for check_id in members if good and judged[check_id].status is Status.PASS]
         if proven and all(lower in proven_levels for lower in below):
             proven_levels.append(level if level != "Q" else _formats(proven, expected))
-    unbuilt = tuple(check_id for check_id, c in checks.items() if not c.built)
     parts = [f"octavo-conformance {suite_version()}", " ".join(proven_levels) or "no level", tier, profile]
-    return Result(judged, " · ".join(parts), tuple(proven_levels), tuple(gaps), unbuilt)
+    return Result(judged, " · ".join(parts), tuple(proven_levels), tuple(gaps))

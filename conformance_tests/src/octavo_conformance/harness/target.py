@@ -28,11 +28,12 @@ from octavo.platform import (
     Settings,
     Unsupported,
 )
-from octavo_conformance import capability, suite_version
+from octavo_conformance import suite_version
+from octavo_conformance.harness.probe import Model
+from octavo_conformance.harness.steps import Action, MoveBlock, ReadBlock, Step, arrays, bucket_of, schedule
 from octavo_conformance.judge import floats
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.probe import Model
-from octavo_conformance.steps import Action, MoveBlock, ReadBlock, Step, arrays, bucket_of, schedule
+from octavo_conformance.suite import capability
 from octavo_conformance.worker import values
 from octavo_conformance.worker.host import Worker
 
@@ -127,7 +128,7 @@ class Target:
         return Rng(suite_version(), self._check, *case, self._seed)
 
     def declares(self, token: str) -> bool:
-        """Whether the platform says that it can; see `octavo_conformance.capability`."""
+        """Whether the platform says that it can; see `octavo_conformance.suite.capability`."""
         return capability.declares(self.capabilities, token)
 
     @property
@@ -280,7 +281,7 @@ class Target:
         return self._worker.ask("act", name=name, arguments=arguments, seconds=seconds)
 
     def ask_engine(self, *, seconds: float | None = None, **request: Any) -> Any:
-        """Drive a whole engine; use `octavo_conformance.engines`, which knows the requests."""
+        """Drive a whole engine; use `octavo_conformance.harness.engines`, which knows the requests."""
         return self._worker.ask("engine", rank=values.rank_out(self._rank), seconds=seconds, **request)
 
 

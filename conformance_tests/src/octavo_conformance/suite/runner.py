@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from octavo.platform import Rank
-from octavo_conformance import capability, refusal
-from octavo_conformance.check import Check, Profile
-from octavo_conformance.record import Record, Trouble
-from octavo_conformance.registry import catalogue, selected
-from octavo_conformance.target import Refused, Target
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.harness import refusal
+from octavo_conformance.harness.target import Refused, Target
+from octavo_conformance.suite import capability
+from octavo_conformance.suite.check import Check, Profile
+from octavo_conformance.suite.record import Record, Trouble
+from octavo_conformance.suite.registry import catalogue, selected
+from octavo_conformance.suite.verdict import Verdict
 from octavo_conformance.worker.host import CandidateDied, CandidateHung, CandidateRaised, HarnessBroke, Worker
 
 Told = Callable[[Record, Check], None]
@@ -115,7 +116,6 @@ def run_check(check: Check, worker: Callable[[], Worker], seed: str, rank: Rank)
 
 
 def _body(check: Check, target: Target) -> Iterator[Verdict]:
-    assert check.body is not None, f"{check.id} is not built"
     return check.body(target)
 
 
@@ -151,8 +151,6 @@ def _within_budget(checks: Mapping[str, Check], selection: Selection) -> set[str
 
 
 def _why_not(check: Check, selection: Selection) -> str:
-    if not check.built:
-        return "declared, and not built yet"
     if not check.in_profile(selection.profile):
         return f"belongs to profile {check.profile}"
     return "left out by the selection or the budget"

@@ -15,13 +15,11 @@ class Status(IntEnum):
     """The platform does not declare the feature, and refuses it as the contract says."""
     INFO = 2
     """Published, not judged."""
-    WAIVED = 3
-    """Failed, and a signed waiver that has not expired says why."""
-    NOT_RUN = 4
-    """Left out: by a selection, a budget, or because it is declared and not built yet."""
-    FAIL = 5
+    NOT_RUN = 3
+    """Left out by a selection or a budget."""
+    FAIL = 4
     """The candidate is wrong, crashed, hung, or does what it does not declare."""
-    ERROR = 6
+    ERROR = 5
     """The suite itself is at fault: a check gave no verdict, a case is vacuous, the harness broke."""
 
     @classmethod
@@ -31,4 +29,4 @@ class Status(IntEnum):
 
 
 GOOD = frozenset({Status.PASS, Status.REFUSED_OK, Status.INFO})
-"""What a certificate may consist of (WAIVED too, but it is listed on it)."""
+"""What a certificate may consist of."""

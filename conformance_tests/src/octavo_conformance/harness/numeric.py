@@ -16,15 +16,15 @@ import numpy as np
 
 from octavo.graph import RopeSpec
 from octavo.quant import WeightTensor, format_named
-from octavo_conformance.engines import VOCAB
+from octavo_conformance.harness.engines import VOCAB
+from octavo_conformance.harness.probe import Model, Probe
 from octavo_conformance.judge import lowp, oracle64, quant
 from octavo_conformance.judge.floats import F32, F64
 from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.probe import Model, Probe
 
 if TYPE_CHECKING:
-    from octavo_conformance.target import Target
+    from octavo_conformance.harness.target import Target
 
 WIDTH = 128
 """Of the residual stream and of the gated layer; the block of a format, where that is larger."""

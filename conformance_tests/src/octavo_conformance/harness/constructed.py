@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from octavo.graph import RopeSpec
-from octavo_conformance.engines import VOCAB, aligned
-from octavo_conformance.probe import Model, Probe
+from octavo_conformance.harness.engines import VOCAB, aligned
+from octavo_conformance.harness.probe import Model, Probe
 
 if TYPE_CHECKING:
-    from octavo_conformance.target import Target
+    from octavo_conformance.harness.target import Target
 
 HEAD_DIM = 64
 MATCH = 8.0

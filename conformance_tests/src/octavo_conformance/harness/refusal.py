@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from octavo.config import typed as typed_by_users
 from octavo.platform import ModelFacts, PlanRequest, Settings, Unsupported
-from octavo_conformance import capability
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite import capability
+from octavo_conformance.suite.verdict import Verdict
 from octavo_conformance.worker.host import CandidateRaised
 
 if TYPE_CHECKING:
-    from octavo_conformance.target import Target
+    from octavo_conformance.harness.target import Target
 
 RULE = "E"
 

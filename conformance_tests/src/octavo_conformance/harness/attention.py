@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.steps import Action, ReadBlock, Row, Seq, Step, WriteBlock, blocks_for
 from octavo_conformance.judge import lowp, measure, oracle64
 from octavo_conformance.judge.floats import F32, F64
 from octavo_conformance.judge.oracle64 import Attention
 from octavo_conformance.judge.rng import Rng
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.steps import Action, ReadBlock, Row, Seq, Step, WriteBlock, blocks_for
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.verdict import Verdict
 
 if TYPE_CHECKING:
-    from octavo_conformance.target import Target
+    from octavo_conformance.harness.target import Target
 
 Rounds = Sequence[Sequence[Row]]
 

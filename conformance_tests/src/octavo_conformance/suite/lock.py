@@ -12,8 +12,8 @@ from dataclasses import astuple
 from importlib import resources
 
 from octavo_conformance import suite_version
-from octavo_conformance.check import Check
 from octavo_conformance.judge import tol, vacuity
+from octavo_conformance.suite.check import Check
 
 _RULES = "#rules"
 
@@ -21,10 +21,7 @@ _RULES = "#rules"
 def text(checks: Iterable[Check]) -> str:
     """The lock of a catalogue."""
     lines = [f"#suite {suite_version()}", f"{_RULES} {rules_digest()}"]
-    lines += sorted(
-        " ".join((c.id, c.since, c.level, c.module, c.grade, c.profile if c.built else "unbuilt", c.digest))
-        for c in checks
-    )
+    lines += sorted(" ".join((c.id, c.since, c.level, c.module, c.grade, c.profile, c.digest)) for c in checks)
     return "\n".join(lines) + "\n"
 
 
@@ -45,7 +42,7 @@ def rules_digest() -> str:
 
 def installed() -> str:
     """The lock that this distribution came with."""
-    return resources.files("octavo_conformance").joinpath("checks.lock").read_text(encoding="utf-8")
+    return resources.files("octavo_conformance.suite").joinpath("checks.lock").read_text(encoding="utf-8")
 
 
 def digest(lock: str) -> str:

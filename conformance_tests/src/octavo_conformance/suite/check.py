@@ -36,18 +36,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from octavo_conformance.judge.tol import parse_rule
-from octavo_conformance.verdict import Verdict
+from octavo_conformance.suite.verdict import Verdict
 
 if TYPE_CHECKING:
-    from octavo_conformance.target import Target
+    from octavo_conformance.harness.target import Target
 
 Body = Callable[["Target"], Iterator[Verdict]]
 Grade = Literal["mandatory", "conditional", "informational"]
 Profile = Literal["quick", "standard", "full"]
 
-LEVELS = ("L0", "L1", "L5", "G", "Q", "R", "D", "MOE", "LORA")
-"""L0, L1 and L5 build on one another; beside them stand the modules G (graphs and artifacts), Q (weight formats), R
-(robustness), D (several devices), MOE and LORA."""
+LEVELS = ("L0", "L1", "L5", "G", "Q", "R")
+"""L0, L1 and L5 build on one another; beside them stand the modules G (graphs and artifacts), Q (weight formats) and R
+(robustness)."""
 PROFILES: tuple[Profile, ...] = ("quick", "standard", "full")
 _ID = re.compile(r"[a-z]+\.[a-z0-9_]+(\.[a-z0-9_]+)?(@\d+)?")
 
@@ -56,9 +56,8 @@ _ID = re.compile(r"[a-z]+\.[a-z0-9_]+(\.[a-z0-9_]+)?(@\d+)?")
 class Check:
     """One entry of the catalogue.
 
-    ``requires`` are capability tokens (`octavo_conformance.capability`); ``kills`` are the mutants that it must catch;
-    ``cost`` is about how many seconds it takes on two cores; ``profile`` the smallest that runs it. ``body`` is
-    ``None`` for what is declared and not built yet.
+    ``requires`` are capability tokens (`octavo_conformance.suite.capability`); ``kills`` are the mutants that it must
+    catch; ``cost`` is about how many seconds it takes on two cores; ``profile`` the smallest that runs it.
     """
 
     id: str
@@ -72,12 +71,7 @@ class Check:
     spec: str
     cost: float
     profile: Profile
-    body: Body | None = None
-
-    @property
-    def built(self) -> bool:
-        """Whether there is anything to run."""
-        return self.body is not None
+    body: Body
 
     def in_profile(self, profile: Profile) -> bool:
         """Whether a run of ``profile`` includes it."""
@@ -120,17 +114,12 @@ def check(
     return register
 
 
-def declare(id: str, *, level: str, module: str, since: str, spec: str, grade: Grade = "conditional") -> None:
-    """An id that is kept for a check that is not built yet; it counts as NOT_RUN."""
-    _add(Check(id, level, module, since, grade, (), (), (), " ".join(spec.split()), 0.0, "full"))
-
-
 def _add(new: Check) -> None:
     if not _ID.fullmatch(new.id):
         raise ValueError(f"{new.id!r} is no check id; ids are like att.prefill_causal")
     if new.id in _REGISTRY:
         raise ValueError(f"there are two checks called {new.id}")
-    if new.built and not (new.rules and re.search(r"\b(MUST|SHALL)\b", new.spec)):
+    if not (new.rules and re.search(r"\b(MUST|SHALL)\b", new.spec)):
         raise ValueError(f"{new.id} needs rules, and a spec that says what MUST hold")
     for rule in new.rules:
         parse_rule(rule)
@@ -138,5 +127,5 @@ def _add(new: Check) -> None:
 
 
 def registered() -> dict[str, Check]:
-    """What has been registered so far; `octavo_conformance.registry.catalogue` loads every module first."""
+    """What has been registered so far; `octavo_conformance.suite.registry.catalogue` loads every module first."""
     return dict(sorted(_REGISTRY.items()))

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from octavo.graph import RopeSpec, to_json
 from octavo.graph.ir import Graph
 from octavo.platform import PlanRequest, Settings, Unsupported
+from octavo_conformance.harness.probe import Model, Probe
+from octavo_conformance.harness.target import Refused, facts
 from octavo_conformance.judge.floats import F32
-from octavo_conformance.probe import Model, Probe
-from octavo_conformance.target import Refused, facts
 from octavo_conformance.worker import values
 
 if TYPE_CHECKING:
-    from octavo_conformance.target import Target
+    from octavo_conformance.harness.target import Target
 
 VOCAB = 64
 """Tokens of the constructed models, 0 … 63; none of them ends a sequence."""

@@ -20,14 +20,14 @@ import numpy as np
 
 from octavo.graph import to_json
 from octavo.platform import Settings
-from octavo_conformance.engines import VOCAB, Request
+from octavo_conformance.harness.engines import VOCAB, Request
+from octavo_conformance.harness.probe import Model
+from octavo_conformance.harness.target import facts
 from octavo_conformance.judge.floats import F32
-from octavo_conformance.probe import Model
-from octavo_conformance.target import facts
 from octavo_conformance.worker.host import CandidateDied, CandidateHung
 
 if TYPE_CHECKING:
-    from octavo_conformance.target import Target
+    from octavo_conformance.harness.target import Target
 
 SECONDS = 300.0
 

@@ -22,9 +22,9 @@ from importlib import resources
 from octavo_conformance import suite_version
 from octavo_conformance.judge.tol import NOISE, TIERS, Tier, decide
 from octavo_conformance.judge.variants import kernels
-from octavo_conformance.lock import rules_digest
-from octavo_conformance.status import Status
-from octavo_conformance.verdict import Metrics
+from octavo_conformance.suite.lock import rules_digest
+from octavo_conformance.suite.status import Status
+from octavo_conformance.suite.verdict import Metrics
 
 FILE = "calibrations.lock"
 MARGIN = 1.25
@@ -152,7 +152,7 @@ def text(measured: Iterable[Calibration]) -> str:
 
 def installed() -> str:
     """The lock that this distribution came with."""
-    return resources.files("octavo_conformance").joinpath(FILE).read_text(encoding="utf-8")
+    return resources.files("octavo_conformance.suite").joinpath(FILE).read_text(encoding="utf-8")
 
 
 def differences(measured: Iterable[Calibration], lock: str, *, whole: bool = True) -> list[str]:

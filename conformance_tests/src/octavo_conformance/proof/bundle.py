@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import OctavoError
-from octavo_conformance import capability, distribution_version, lock, suite_version
-from octavo_conformance.certificate import Result, conclude
-from octavo_conformance.check import LEVELS, PROFILES, Check, Profile
+from octavo_conformance import distribution_version, suite_version
 from octavo_conformance.judge.tol import TIERS
-from octavo_conformance.record import Record
-from octavo_conformance.registry import catalogue
-from octavo_conformance.runner import Run
+from octavo_conformance.proof.certificate import Result, conclude
+from octavo_conformance.suite import capability, lock
+from octavo_conformance.suite.check import LEVELS, PROFILES, Check, Profile
+from octavo_conformance.suite.record import Record
+from octavo_conformance.suite.registry import catalogue
+from octavo_conformance.suite.runner import Run
 from octavo_conformance.worker.values import capabilities_in
 
 FILES = ("STATEMENT.json", "env.json", "manifest.json", "results.jsonl", "suite.txt")

@@ -1,0 +1,1 @@
+"""What checks drive a platform with: a target, steps, small models, whole engines."""

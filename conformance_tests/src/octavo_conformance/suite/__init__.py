@@ -1,0 +1,1 @@
+"""The catalogue of checks, how one is run, and what its outcome may be."""
