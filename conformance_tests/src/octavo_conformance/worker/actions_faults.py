@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from octavo.engine.client import EngineEvents, EngineRequest, InProcessClient
+from octavo.engine.client import EngineRequest, InProcessClient, News, Refusal
 from octavo.errors import CheckpointError, EngineDead, OctavoError
 from octavo.graph import from_json
 from octavo.platform import Plan, Platform, Rank, host_memory
@@ -66,13 +66,14 @@ def serve_with_faults(platform: Platform, request: Mapping[str, Any]) -> dict[st
     started = time.monotonic()
     ended = [0.0]
 
-    def listen(events: EngineEvents) -> None:
-        for made in events.tokens:
-            tokens[made.request_id] += made.token_ids
-            if made.finish_reason is not None:
-                finished[made.request_id] = str(made.finish_reason)
-        if events.dead is not None:
-            dead.append(events.dead)
+    def listen(news: Sequence[News]) -> None:
+        for one in news:
+            if isinstance(one, EngineDead):
+                dead.append(str(one))
+            elif not isinstance(one, Refusal):
+                tokens[one.request_id] += one.token_ids
+                if one.finish_reason is not None:
+                    finished[one.request_id] = str(one.finish_reason)
         if dead or len(finished) == len(tokens):
             ended[0] = time.monotonic()
             over.set()

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from octavo.config import EngineConfig
-from octavo.engine.client import EngineClient, EngineEvents, EngineRequest, InProcessClient
+from octavo.engine.client import EngineRequest, InProcessClient, News, Refusal
 from octavo.engine.constraints import Constraints, NoConstraints
 from octavo.engine.core import NO_TEXT, NO_VECTORS
 from octavo.engine.inbox import Inbox
@@ -28,8 +28,8 @@ from octavo.scheduler import SchedulerMetrics, TokenEvent
 from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
 
-_News: TypeAlias = tuple[TokenEvent, float | None] | Exception
-"""An event with when it left the engine, or why there will be none."""
+_Item: TypeAlias = TokenEvent | Exception
+"""An event, or why there will be none."""
 
 
 class AsyncLLM:
@@ -45,7 +45,7 @@ class AsyncLLM:
 
     def __init__(
         self,
-        client: EngineClient,
+        client: InProcessClient,
         tokenizer: Tokenizer,
         *,
         model_names: tuple[str, ...],
@@ -67,7 +67,7 @@ class AsyncLLM:
         self._client = client
         self._constraints = constraints or NoConstraints()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._streams: dict[str, Inbox[_News]] = {}
+        self._streams: dict[str, Inbox[_Item]] = {}
         self._numbers = itertools.count()
 
     @classmethod
@@ -122,14 +122,13 @@ class AsyncLLM:
                 if isinstance(news, Exception):
                     finished = True  # the engine has let go of the request already
                     raise news
-                event, left = news
-                delta = state.update(event, left)
+                delta = state.update(news)
                 if delta is None:
                     continue
                 finished = delta.finished
-                if state.stopped_by_text(delta, event):
-                    self._client.abort(request.id, None if finished else event.index)
-                error = error_of(event)
+                if state.stopped_by_text(delta, news):
+                    self._client.abort(request.id, None if finished else news.index)
+                error = error_of(news)
                 if error is not None:
                     raise error
                 yield delta
@@ -159,7 +158,7 @@ class AsyncLLM:
             raise RequestError(NO_VECTORS)
         check_params(params, self._pooling)
         name = request_id or f"request-{next(self._numbers)}"
-        running: dict[str, Inbox[_News]] = {}
+        running: dict[str, Inbox[_Item]] = {}
         vectors: list[Vector] = []
         try:
             for number, prompt in enumerate(prompts):
@@ -171,11 +170,10 @@ class AsyncLLM:
                 del running[one], self._streams[one]
                 if isinstance(news, Exception):
                     raise news
-                event, _ = news
-                if event.error is not None:
-                    raise RequestFailed(event.error)
-                assert event.pooled is not None, "a model that pools brings a vector with every prompt's end"
-                vectors.append(finished(event.pooled, params, self._pooling))
+                if news.error is not None:
+                    raise RequestFailed(news.error)
+                assert news.pooled is not None, "a model that pools brings a vector with every prompt's end"
+                vectors.append(finished(news.pooled, params, self._pooling))
         finally:
             for one in running:
                 del self._streams[one]
@@ -187,34 +185,30 @@ class AsyncLLM:
             return self._constraints.prepare(params)
         return await asyncio.to_thread(self._constraints.prepare, params)
 
-    def _open(self, request: EngineRequest) -> Inbox[_News]:
+    def _open(self, request: EngineRequest) -> Inbox[_Item]:
         if request.id in self._streams:
             raise RequestError(f"request_id {request.id} is in use by a running request", param="request_id")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._client.start(self._receive)
         self._client.add(request)
-        events: Inbox[_News] = Inbox()
+        events: Inbox[_Item] = Inbox()
         self._streams[request.id] = events
         return events
 
-    def _receive(self, events: EngineEvents) -> None:
+    def _receive(self, news: Sequence[News]) -> None:
         """Called by the engine's thread."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody is left to tell
-            self._loop.call_soon_threadsafe(self._dispatch, events)
+            self._loop.call_soon_threadsafe(self._dispatch, news)
 
-    def _dispatch(self, events: EngineEvents) -> None:
-        for event in events.tokens:
-            stream = self._streams.get(event.request_id)
-            if stream is not None:
-                stream.put((event, events.left))
-        for request_id, error in events.refused:
-            if request_id in self._streams:
-                self._streams[request_id].put(error)
-        if events.dead is not None:
-            for stream in self._streams.values():
-                stream.put(EngineDead(events.dead))
+    def _dispatch(self, news: Sequence[News]) -> None:
+        for item in news:
+            if isinstance(item, EngineDead):
+                for stream in self._streams.values():
+                    stream.put(item)
+            elif (found := self._streams.get(item.request_id)) is not None:
+                found.put(item.error if isinstance(item, Refusal) else item)
 
     async def metrics(self) -> SchedulerMetrics:
         """Requests, preemptions, prefix hits, blocks and wasted slots, between two steps. Raises EngineDead."""

@@ -1,8 +1,4 @@
-"""Between a front end and an engine pass values only, so that either may be in a process of its own.
-
-`EngineClient` is the front end's side; `InProcessClient` runs the engine in a thread. A client over sockets has the
-same face.
-"""
+"""An engine in a thread of this process, and what passes between it and its front end: values only."""
 
 from __future__ import annotations
 
@@ -10,10 +6,10 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from octavo.engine.core import EngineCore
 from octavo.engine.watchdog import Watchdog
@@ -45,44 +41,16 @@ class EngineRequest:
 
 
 @dataclass(frozen=True)
-class EngineEvents:
-    """What an engine tells its front end, a batch at a time."""
+class Refusal:
+    """A request that was not taken: RequestError, or RequestFailed where an exception hit it."""
 
-    tokens: list[TokenEvent] = field(default_factory=list)
-    refused: list[tuple[str, RequestError | EngineError]] = field(default_factory=list)
-    """Requests that were not taken, each with the reason: RequestError, or RequestFailed where an exception hit it."""
-    dead: str | None = None
-    """Why the engine stopped; nothing follows."""
-    left: float | None = None
-    """When the engine let go of the tokens (`time.monotonic`)."""
+    request_id: str
+    error: RequestError | EngineError
 
 
-Listener = Callable[[EngineEvents], None]
-
-
-class EngineClient(Protocol):
-    """A handle on an engine.
-
-    Calls return at once; all news comes to the listener, in order, from the engine's thread.
-    """
-
-    def start(self, listener: Listener) -> None:
-        """Begin to serve; call once, first."""
-
-    def add(self, request: EngineRequest) -> None:
-        """Queue a request. Raises EngineDead."""
-
-    def abort(self, request_id: str, index: int | None = None) -> None:
-        """End a request, or one of its choices, and free its blocks; no event tells of it. Unknown ids are ignored."""
-
-    def metrics(self) -> Future[SchedulerMetrics]:
-        """A snapshot, taken between two steps. The future raises EngineDead if the engine stops before that."""
-
-    def health(self) -> str | None:
-        """``None`` while the engine serves, else why it does not."""
-
-    def close(self) -> None:
-        """Stop the engine and free its device. Requests that still run end with no event."""
+News: TypeAlias = TokenEvent | Refusal | EngineDead
+"""What an engine tells its front end. Nothing follows EngineDead."""
+Listener = Callable[[Sequence[News]], None]
 
 
 @dataclass(frozen=True)
@@ -103,6 +71,7 @@ _Command: TypeAlias = EngineRequest | _Abort | _Metrics | None
 class InProcessClient:
     """Runs an `EngineCore` in a thread of this process.
 
+    Calls return at once; all news comes to the listener, in order, from the engine's thread, a step's at a time.
     Commands come in through a queue between steps; the thread sleeps on it while there is no work. A step that takes
     more than ``step_timeout`` seconds ends the engine: everybody is told so, and the thread, which cannot be called
     back from the device, is left where it is. 0 waits for ever.
@@ -120,10 +89,10 @@ class InProcessClient:
         """Held while the listener is told; what the engine's thread and the watchdog say must not cross."""
         self._step_timeout = step_timeout
         self._watchdog = Watchdog(step_timeout, lambda: core.on_device_since, self._give_up)
-        self._listener: Listener = lambda events: None
+        self._listener: Listener = lambda news: None
 
     def start(self, listener: Listener) -> None:
-        """See `EngineClient.start`."""
+        """Begin to serve; call once, first."""
         assert self._thread is None, "start() is called once"
         self._listener = listener
         self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
@@ -131,17 +100,17 @@ class InProcessClient:
         self._watchdog.start()
 
     def add(self, request: EngineRequest) -> None:
-        """See `EngineClient.add`."""
+        """Queue a request. Raises EngineDead."""
         if self._dead is not None:
             raise EngineDead(self._dead)
         self._inbox.put(request)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
-        """See `EngineClient.abort`."""
+        """End a request, or one of its choices, and free its blocks; no event tells of it. Unknown ids are ignored."""
         self._inbox.put(_Abort(request_id, index))
 
     def metrics(self) -> Future[SchedulerMetrics]:
-        """See `EngineClient.metrics`."""
+        """A snapshot, taken between two steps. The future raises EngineDead if the engine stops before that."""
         command = _Metrics(Future())
         if self._thread is None:
             command.answer.set_result(self._core.metrics())
@@ -152,12 +121,13 @@ class InProcessClient:
         return command.answer
 
     def health(self) -> str | None:
-        """See `EngineClient.health`."""
+        """``None`` while the engine serves, else why it does not."""
         return self._dead
 
     def close(self) -> None:
-        """See `EngineClient.close`. A device that does not come back is left alone: nothing may be asked of it while a
-        step is on it.
+        """Stop the engine and free its device. Requests that still run end with no event.
+
+        A device that does not come back is left alone: nothing may be asked of it while a step is on it.
         """
         if self._thread is not None:
             self._inbox.put(None)
@@ -174,7 +144,10 @@ class InProcessClient:
             while self._take_commands():
                 events = self._core.step()
                 if events:
-                    self._tell(EngineEvents(tokens=events, left=time.monotonic()))
+                    now = time.monotonic()
+                    for event in events:
+                        event.left_engine = now
+                    self._tell(events)
         except Exception as error:  # noqa: BLE001 - the last resort of the engine's thread: whoever waits must hear of it
             self._die(f"{type(error).__name__}: {error}" if not isinstance(error, OctavoError) else str(error))
         finally:
@@ -192,18 +165,18 @@ class InProcessClient:
         self._refuse_metrics()
         self._over.set()
 
-    def _tell(self, events: EngineEvents) -> None:
+    def _tell(self, news: Sequence[News]) -> None:
         """Tell the listener, unless the engine is dead: nothing follows that."""
         with self._telling:
             if self._dead is None:
-                self._listener(events)
+                self._listener(news)
 
     def _die(self, why: str) -> None:
         with self._telling:
             if self._dead is None:
                 self._dead = why
                 _logger.error("the engine has stopped: %s", why)
-                self._listener(EngineEvents(dead=why))
+                self._listener([EngineDead(why)])
 
     def _refuse_metrics(self) -> None:
         """Answer what is left in the inbox of a dead engine; only metrics wait for an answer."""
@@ -217,17 +190,17 @@ class InProcessClient:
 
     def _take_commands(self) -> bool:
         """Obey what has come in; wait for more if there is nothing to do. False: stop."""
-        refused: list[tuple[str, RequestError | EngineError]] = []
+        refused: list[Refusal] = []
         goes_on = self._dead is None  # it may have been given up, and come back after all
         while goes_on and (not self._inbox.empty() or not self._core.has_work):
             if refused and self._inbox.empty():  # about to sleep: what is known goes out first
                 break
             goes_on = self._obey(self._inbox.get(), refused)
         if refused:
-            self._tell(EngineEvents(refused=refused))
+            self._tell(refused)
         return goes_on
 
-    def _obey(self, command: _Command, refused: list[tuple[str, RequestError | EngineError]]) -> bool:
+    def _obey(self, command: _Command, refused: list[Refusal]) -> bool:
         match command:
             case None:
                 return False
@@ -247,8 +220,8 @@ class InProcessClient:
                         command.constraint,
                     )
                 except RequestError as error:
-                    refused.append((command.id, error))
+                    refused.append(Refusal(command.id, error))
                 except Exception as error:  # this request's own: its neighbours go on
                     _logger.exception("request %s could not be added", command.id)
-                    refused.append((command.id, RequestFailed(f"{type(error).__name__}: {error}")))
+                    refused.append(Refusal(command.id, RequestFailed(f"{type(error).__name__}: {error}")))
         return True

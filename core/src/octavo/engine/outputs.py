@@ -80,7 +80,7 @@ class RequestState:
         self._open = self.params.n
         self._stops = StopStrings(self.params.stop_strings, include=self.params.include_stop_str_in_output)
 
-    def update(self, event: TokenEvent, left_engine: float | None = None) -> RequestDelta | None:
+    def update(self, event: TokenEvent) -> RequestDelta | None:
         """The delta of one event; ``None`` for a choice that a stop string has ended already."""
         choice = self._choices.get(event.index) or self._begin(event.index)
         if choice.finished:
@@ -92,7 +92,7 @@ class RequestState:
             self._open -= 1
         scores = None if event.prompt_logprobs is None else (None, *event.prompt_logprobs)
         return RequestDelta(
-            self.id, self.prompt_token_ids, (delta,), event.cached_tokens, scores, self._open == 0, left_engine
+            self.id, self.prompt_token_ids, (delta,), event.cached_tokens, scores, self._open == 0, event.left_engine
         )
 
     @staticmethod

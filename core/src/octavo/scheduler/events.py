@@ -13,7 +13,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 @dataclass(slots=True)
 class TokenEvent:
-    """New tokens of one choice, its end, or both. A value: never changed after it was made.
+    """New tokens of one choice, its end, or both. A value: not changed once it has left the engine.
 
     (Not frozen: a frozen dataclass takes three times as long to make, and a step makes hundreds.)
     """
@@ -42,3 +42,5 @@ class TokenEvent:
     """The prompt's vector, from models that make those in place of tokens."""
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     """Once, with choice 0's first event, where asked for: every prompt token but the first."""
+    left_engine: float | None = None
+    """When the engine's thread let go of it (`time.monotonic`)."""

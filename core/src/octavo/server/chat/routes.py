@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from msgspec import UNSET, UnsetType
@@ -146,8 +145,9 @@ class _Answer:
         """
         options = self.body.stream_options or StreamOptions()
         spoken: set[int] = set()
-        async with aclosing(self.turn.pieces()) as stream:
-            async for pieces in stream:
+        async with self.turn.running() as stream:
+            async for item in stream:
+                pieces = self.turn.take(item)
                 data = b""
                 now: Usage | UnsetType | None = None if options.include_usage else UNSET
                 if options.include_usage and options.continuous_usage_stats:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from octavo.errors import RequestFailed
 from octavo.sampling import SamplingParams
@@ -35,23 +36,57 @@ class Job:
         return sum(len(prompt) for prompt in self.prompts)
 
 
-async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], None]:
+def generate(backend: Backend, job: Job, number: int = 0) -> AsyncGenerator[Output, None]:
+    """The items of one of the job's prompts, each to be given to `check`. Closing it aborts the request."""
+    # Clients may repeat their ids; the engine's must be unique.
+    request_id = f"{job.response_id}-{next(_numbers)}"
+    return backend.generate(
+        job.prompts[number], job.params, request_id=request_id, priority=job.priority, cache_salt=job.cache_salt
+    )
+
+
+def check(item: Output) -> None:
+    """Raise RequestFailed for a sequence that ended without being finished; note when the item left the engine."""
+    for choice in item.outputs:
+        if choice.finish_reason in ("error", "abort"):
+            raise RequestFailed(f"choice {choice.index}: {choice.finish_reason}")
+    took(item.left_engine)
+
+
+def run(backend: Backend, job: Job) -> Items:
     """Items of every prompt with the prompt's number, as they come. Closing it aborts all of them."""
-    if len(job.prompts) == 1:
-        async with aclosing(_generate(backend, job, 0)) as stream:
-            async for item in stream:
-                _check(item)
-                took(item.left_engine)
-                yield 0, item
-        return
+    return _OfOne(generate(backend, job)) if len(job.prompts) == 1 else _merged(backend, job)
+
+
+class _OfOne:
+    """The items of a job's only prompt: no generator, of which each would cost on every token."""
+
+    def __init__(self, stream: AsyncGenerator[Output, None]) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> _OfOne:
+        return self
+
+    async def __anext__(self) -> tuple[int, Output]:
+        item = await anext(self._stream)
+        check(item)
+        return 0, item
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+Items: TypeAlias = "_OfOne | AsyncGenerator[tuple[int, Output], None]"
+
+
+async def _merged(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], None]:
     # Bounded, so that a client that reads slowly holds back the merge, not memory.
     items: asyncio.Queue[tuple[int, Output] | BaseException | None] = asyncio.Queue(maxsize=2 * len(job.prompts))
 
     async def pump(number: int) -> None:
         try:
-            async with aclosing(_generate(backend, job, number)) as stream:
+            async with aclosing(generate(backend, job, number)) as stream:
                 async for item in stream:
-                    _check(item)
                     await items.put((number, item))
         except Exception as error:  # noqa: BLE001 - handed to the consumer, which raises it
             await items.put(error)
@@ -68,26 +103,10 @@ async def run(backend: Backend, job: Job) -> AsyncGenerator[tuple[int, Output], 
             elif isinstance(got, BaseException):
                 raise got
             else:
-                took(got[1].left_engine)
+                check(got[1])
                 yield got
     finally:
         await cancel_all(*pumps)
-
-
-def _generate(backend: Backend, job: Job, number: int) -> AsyncGenerator[Output, None]:
-    """One prompt's items."""
-    # Clients may repeat their ids; the engine's must be unique.
-    request_id = f"{job.response_id}-{next(_numbers)}"
-    return backend.generate(
-        job.prompts[number], job.params, request_id=request_id, priority=job.priority, cache_salt=job.cache_salt
-    )
-
-
-def _check(item: Output) -> None:
-    """Raise RequestFailed for a sequence that ended without being finished."""
-    for choice in item.outputs:
-        if choice.finish_reason in ("error", "abort"):
-            raise RequestFailed(f"choice {choice.index}: {choice.finish_reason}")
 
 
 @dataclass

@@ -6,15 +6,15 @@ tools become a prompt, and what the engine brings is sorted into content, reason
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from octavo.errors import RequestError
 from octavo.sampling import SamplingParams
-from octavo.server.generation.backend import Choice
+from octavo.server.generation.backend import Choice, Output
 from octavo.server.generation.choice_parts import ChoiceParts
 from octavo.server.generation.constraints import constraint_of
 from octavo.server.generation.content_tokens import ContentToken, ContentTokens
@@ -23,7 +23,7 @@ from octavo.server.generation.history import for_template
 from octavo.server.generation.prompts import Truncation, conversation_prompt
 from octavo.server.generation.replies import Usage
 from octavo.server.generation.service import Service
-from octavo.server.generation.streams import CompletedChoice, Job, UsageCounter, run
+from octavo.server.generation.streams import CompletedChoice, Job, UsageCounter, check, generate
 from octavo.server.transport.refusals import naming
 from octavo.step_plan import TokenLogprobs
 from octavo.text.parsing.answers import AnswerParser
@@ -139,7 +139,7 @@ def conversation(service: Service, ask: TurnRequest) -> tuple[list[dict[str, Any
 
 
 class Turn:
-    """One turn, ready to run once: either `pieces` or `whole`."""
+    """One turn, ready to run once: either `running` or `whole`."""
 
     def __init__(
         self,
@@ -224,27 +224,27 @@ class Turn:
         """The usage so far."""
         return self.tally.usage()
 
-    async def pieces(self) -> AsyncGenerator[list[Piece], None]:
-        """What the choices gain, as it comes. Closing it aborts the turn."""
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[AsyncGenerator[Output, None]]:
+        """What the engine brings, each item to be given to `take`. Leaving it aborts the turn."""
         with naming(self._field_names):
-            async with aclosing(self._pieces()) as stream:
-                async for pieces in stream:
-                    yield pieces
+            async with aclosing(generate(self._service.backend, self.job)) as stream:
+                yield stream
 
-    async def _pieces(self) -> AsyncGenerator[list[Piece], None]:
-        async with aclosing(run(self._service.backend, self.job)) as stream:
-            async for number, item in stream:
-                self.tally.count(number, item)
-                if item.prompt_logprobs is not None:
-                    self.prompt_logprobs = item.prompt_logprobs
-                yield [self._piece(choice) for choice in item.outputs]
+    def take(self, item: Output) -> list[Piece]:
+        """What the choices gain by an item. Raises RequestFailed for one that ended without being finished."""
+        check(item)
+        self.tally.count(0, item)
+        if item.prompt_logprobs is not None:
+            self.prompt_logprobs = item.prompt_logprobs
+        return [self._piece(choice) for choice in item.outputs]
 
     async def whole(self) -> list[Answer]:
         """All choices, when all have finished."""
         answers = [Answer() for _ in self._parsers]
-        async with aclosing(self.pieces()) as stream:
-            async for pieces in stream:
-                for piece in pieces:
+        async with self.running() as stream:
+            async for item in stream:
+                for piece in self.take(item):
                     answers[piece.choice.index].add(piece)
         return answers
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,8 +56,9 @@ class MessageWriter:
         blocks: list[Block] = []
         arguments: dict[int, str] = {}
         last: Piece | None = None
-        async with aclosing(self.turn.pieces()) as stream:
-            async for pieces in stream:
+        async with self.turn.running() as stream:
+            async for item in stream:
+                pieces = self.turn.take(item)
                 for last in pieces:
                     for part in self._shown(last.parts):
                         _grow(blocks, arguments, part)
@@ -83,8 +83,9 @@ class MessageWriter:
         blocks = _OpenBlocks(self.thinking.text)
         begun = False
         last: Piece | None = None
-        async with aclosing(self.turn.pieces()) as stream:
-            async for pieces in stream:
+        async with self.turn.running() as stream:
+            async for item in stream:
+                pieces = self.turn.take(item)
                 told: list[Event] = []
                 if not begun:
                     start = Message(id=self.id, model=self.model, content=[], usage=self._usage(output=0))

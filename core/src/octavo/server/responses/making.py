@@ -31,8 +31,9 @@ async def made(job: ResponseJob, writer: Writer) -> AsyncGenerator[list[Event], 
     """
     reason = None
     begun = False
-    async with aclosing(job.turn.pieces()) as stream:
-        async for pieces in stream:
+    async with job.turn.running() as stream:
+        async for item in stream:
+            pieces = job.turn.take(item)
             if not begun:
                 begun = True
                 yield []
