@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ScoreOutput,
     )
     from octavo.pooling import PoolingParams
-    from octavo.sampling import SamplingParams, StructuredOutput
+    from octavo.sampling import RequestOptions, SamplingParams, StructuredOutput
 
 __version__ = version()
 
@@ -41,6 +41,7 @@ _HOMES = {
     "EngineConfig": "octavo.config",
     "Logprob": "octavo.engine",
     "PoolingParams": "octavo.pooling",
+    "RequestOptions": "octavo.sampling",
     "RequestOutput": "octavo.engine",
     "SamplingParams": "octavo.sampling",
     "ScoreOutput": "octavo.engine",
@@ -50,7 +51,7 @@ _HOMES = {
 
 __all__ = [
     "LLM", "AsyncLLM", "CompletionOutput", "EmbeddingOutput", "EngineConfig", "Logprob", "PoolingParams",
-    "RequestOutput", "SamplingParams", "ScoreOutput", "Settings", "StructuredOutput", "__version__",
+    "RequestOptions", "RequestOutput", "SamplingParams", "ScoreOutput", "Settings", "StructuredOutput", "__version__",
 ]  # fmt: skip
 
 

@@ -168,6 +168,21 @@ _FORMS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 
 @dataclass(frozen=True)
+class RequestOptions:
+    """What a request asks beside its sampling.
+
+    ``priority`` is its place in the queue under the policy "priority": lower is earlier. Requests share cached prefixes
+    only with requests of the same ``cache_salt``.
+    """
+
+    priority: int = 0
+    cache_salt: str = ""
+
+
+DEFAULT_OPTIONS = RequestOptions()
+
+
+@dataclass(frozen=True)
 class SamplingParams:
     """Sampling parameters of one request; frozen and validated.
 

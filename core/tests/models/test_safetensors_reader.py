@@ -144,6 +144,20 @@ def test_tensors_that_an_index_does_not_list_are_told(sharded: Path, caplog: pyt
     assert record.getMessage().endswith("does not list 1 tensors of its shards, which are not used: model.norm.weight")
 
 
+@pytest.mark.parametrize("shard", ["1GB", "100KB"], ids=["single", "sharded"])
+def test_files_that_are_left_out_are_told(shard: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tiny_checkpoint("llama", tmp_path, shard=shard)
+    SafetensorsCheckpoint(path)
+    assert not caplog.records
+    whole = next(path.glob("*.safetensors"))
+    for name in ("older.safetensors", "adapter_model.safetensors", "consolidated.safetensors"):
+        (path / name).write_bytes(whole.read_bytes())
+    SafetensorsCheckpoint(path)
+    (record,) = caplog.records
+    beside = "model.safetensors" if shard == "1GB" else "model.safetensors.index.json"
+    assert record.getMessage().endswith(f"not read, beside {beside}: older.safetensors")
+
+
 def test_an_index_may_not_lead_out_of_its_folder(sharded: Path) -> None:
     change_json(sharded / "model.safetensors.index.json", weight_map={"w": "../secret.safetensors"})
     refused(sharded, "must lie in the same folder")

@@ -12,7 +12,7 @@ from octavo.errors import ConfigError, ContextLengthExceeded, QueueFull, Request
 from octavo.kv import KVGroup, KVManager
 from octavo.platform.buckets import Bucket, BucketPolicy
 from octavo.platform.limits import Limits
-from octavo.sampling import SamplingParams
+from octavo.sampling import RequestOptions, SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerConfig
 
 
@@ -26,7 +26,7 @@ def scheduler(
 
 
 def ask(length: int, priority: int = 0, **params: Any) -> Request:
-    return Request("r", [1] * length, SamplingParams(**params), priority=priority)
+    return Request("r", [1] * length, SamplingParams(**params), options=RequestOptions(priority))
 
 
 def test_an_empty_prompt_is_refused() -> None:

@@ -10,7 +10,7 @@ from simulated_runner import EOS, Bench, serial_output
 from octavo.errors import RequestError
 from octavo.kv import KVGroup, KVManager
 from octavo.platform.limits import Limits
-from octavo.sampling import SamplingParams
+from octavo.sampling import RequestOptions, SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerConfig, Status
 
 
@@ -26,7 +26,7 @@ def request(
     name: str, prompt: list[int], *, priority: int = 0, seed: int = 0, namespace: str = "", **params: Any
 ) -> Request:
     params = {"ignore_eos": True, "max_tokens": 6, **params}
-    return Request(name, prompt, SamplingParams(**params), seed, frozenset([EOS]), priority, namespace)
+    return Request(name, prompt, SamplingParams(**params), seed, frozenset([EOS]), RequestOptions(priority, namespace))
 
 
 def prompt(length: int, start: int = 1) -> list[int]:

@@ -14,7 +14,7 @@ from octavo.kv import KVGroup, KVManager
 from octavo.kv.sizing import peak_blocks
 from octavo.platform.buckets import Bucket, BucketPolicy, powers_up_to
 from octavo.platform.limits import Limits
-from octavo.sampling import SamplingParams
+from octavo.sampling import RequestOptions, SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerConfig
 
 CONTEXT = 40
@@ -135,8 +135,7 @@ class AnyTraffic(RuleBasedStateMachine):
             params,
             wish.seed,
             frozenset([EOS]),
-            wish.priority if scheduler.config.policy == "priority" else 0,
-            wish.namespace,
+            RequestOptions(wish.priority if scheduler.config.policy == "priority" else 0, wish.namespace),
         )
         try:
             scheduler.add(request)

@@ -19,7 +19,7 @@ import numpy as np
 
 from octavo.errors import RequestError
 from octavo.pooling import PoolingParams, Vector
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.step_plan import TokenLogprobs
 from octavo.text.tokenizer.fim import FillInMiddle
 
@@ -144,8 +144,7 @@ class Seen:
     prompt: list[int]
     params: SamplingParams
     request_id: str
-    priority: int
-    cache_salt: str
+    options: RequestOptions
 
     @property
     def text(self) -> str:
@@ -160,8 +159,7 @@ class Embedded:
     params: PoolingParams
     token_types: list[list[int]] | None
     request_id: str
-    priority: int
-    cache_salt: str
+    options: RequestOptions
 
 
 @dataclass
@@ -222,10 +220,9 @@ class FakeEngine:
         sampling_params: SamplingParams,
         *,
         request_id: str,
-        priority: int = 0,
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_OPTIONS,
     ) -> AsyncGenerator[FakeOutput, None]:
-        self.seen.append(Seen(list(prompt), sampling_params, request_id, priority, cache_salt))
+        self.seen.append(Seen(list(prompt), sampling_params, request_id, options))
         self._note(1)
         finished = False
         try:
@@ -279,12 +276,11 @@ class FakeEngine:
         request_id: str,
         pooling: PoolingParams,
         token_types: Sequence[Sequence[int]] | None = None,
-        priority: int = 0,
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_OPTIONS,
     ) -> list[Vector]:
         """A vector of (length of the prompt, its last token), or a score of a tenth of the length."""
         types = None if token_types is None else [list(t) for t in token_types]
-        self.embedded.append(Embedded([list(p) for p in prompts], pooling, types, request_id, priority, cache_salt))
+        self.embedded.append(Embedded([list(p) for p in prompts], pooling, types, request_id, options))
         self._note(1)
         finished = False
         try:

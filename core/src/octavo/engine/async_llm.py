@@ -23,7 +23,7 @@ from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.models import Pooling
 from octavo.platform import Progress
 from octavo.pooling import PoolingParams, Vector
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
 from octavo.step_plan import TokenConstraint
 from octavo.text import Tokenizer
@@ -97,8 +97,7 @@ class AsyncLLM:
         sampling_params: SamplingParams,
         request_id: str | None = None,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_OPTIONS,
     ) -> AsyncGenerator[RequestDelta, None]:
         """Stream a request's deltas until every choice has a finish_reason.
 
@@ -112,7 +111,7 @@ class AsyncLLM:
         ids = prompt_ids(prompt, self.tokenizer)
         name = request_id or f"request-{next(self._numbers)}"
         params, constraint = await self._prepare(sampling_params)
-        request = EngineRequest(name, ids, params, priority, cache_salt, constraint)
+        request = EngineRequest(name, ids, params, options, constraint)
         state = RequestState(name, ids, sampling_params, self.tokenizer)
         events = self._open(request)
         finished = False
@@ -144,8 +143,7 @@ class AsyncLLM:
         request_id: str | None = None,
         pooling: PoolingParams | None = None,
         token_types: Sequence[Sequence[int]] | None = None,
-        priority: int = 0,
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_OPTIONS,
     ) -> list[Vector]:
         """The vector of each prompt, given as token ids: its embedding, or a cross-encoder's score as one number.
 
@@ -163,7 +161,7 @@ class AsyncLLM:
         try:
             for number, prompt in enumerate(prompts):
                 ids = folded(prompt, token_types[number] if token_types else None, self._vocab_size, self._pooling)
-                request = EngineRequest(f"{name}-{number}", ids, NOTHING_SAMPLED, priority, cache_salt)
+                request = EngineRequest(f"{name}-{number}", ids, NOTHING_SAMPLED, options)
                 running[request.id] = self._open(request)
             for one, events in [*running.items()]:
                 news = await events.get()

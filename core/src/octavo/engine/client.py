@@ -14,7 +14,7 @@ from typing import TypeAlias
 from octavo.engine.core import EngineCore
 from octavo.engine.watchdog import Watchdog
 from octavo.errors import EngineDead, EngineError, OctavoError, RequestError, RequestFailed
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.scheduler import SchedulerMetrics, TokenEvent
 from octavo.step_plan import TokenConstraint
 
@@ -27,7 +27,7 @@ _CLOSED = "the engine was closed"
 class EngineRequest:
     """One request, tokenised.
 
-    ``id`` is unique among running requests; ``cache_salt`` names whose cached prefixes it shares. ``constraint`` is
+    ``id`` is unique among running requests. ``constraint`` is
     what ``params.structured`` was compiled to; it is no value, and a client whose engine is in another process has it
     compiled there.
     """
@@ -35,8 +35,7 @@ class EngineRequest:
     id: str
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
-    priority: int = 0
-    cache_salt: str = ""
+    options: RequestOptions = DEFAULT_OPTIONS
     constraint: TokenConstraint | None = None
 
 
@@ -215,8 +214,7 @@ class InProcessClient:
                         command.id,
                         command.prompt_token_ids,
                         command.params,
-                        command.priority,
-                        command.cache_salt,
+                        command.options,
                         command.constraint,
                     )
                 except RequestError as error:

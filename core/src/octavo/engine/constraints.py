@@ -25,7 +25,7 @@ class Constraints:
     def ready(self, params: SamplingParams) -> bool:
         """Whether `prepare` has nothing to compile, which takes milliseconds to seconds."""
         known = params.structured is None or self._grammars.known(params.structured)
-        return known and self._bad_words.ready(params)
+        return known and (params.bad_words is None or self._bad_words.ready(params))
 
     def load(self) -> None:
         """What need be done once, and keeps the interpreter: see `Grammars.load`."""
@@ -38,7 +38,7 @@ class Constraints:
         Raises RequestError for what cannot be honoured.
         """
         constraint = None if params.structured is None else self._grammars.start(params.structured)
-        return self._bad_words.prepare(params, constraint)
+        return (params, constraint) if params.bad_words is None else self._bad_words.prepare(params, constraint)
 
     def close(self) -> None:
         """End the process that constraints are compiled in."""

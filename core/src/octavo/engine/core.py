@@ -12,7 +12,7 @@ from octavo.errors import EngineDead, RequestError
 from octavo.platform import Device, KVStore
 from octavo.platform.step import Floats
 from octavo.runner import Runner
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.scheduler import Request, Scheduler, SchedulerMetrics, TokenEvent
 from octavo.step_plan import StepPlan, StepResult, TokenConstraint
 
@@ -79,8 +79,7 @@ class EngineCore:
         id: str,
         prompt: Sequence[int],
         params: SamplingParams,
-        priority: int = 0,
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_OPTIONS,
         constraint: TokenConstraint | None = None,
     ) -> None:
         """Queue a request. Raises RequestError if it can never be served, QueueFull if there is no room now.
@@ -96,13 +95,13 @@ class EngineCore:
         seed = params.seed
         if seed is None:
             seed = (self._seed + (self._added + 1) * _GOLDEN) % 2**64
-        self._scheduler.add(Request(id, prompt, params, seed, self._eos_ids, priority, cache_salt, constraint))
+        self._scheduler.add(Request(id, prompt, params, seed, self._eos_ids, options, constraint))
         self._added += 1
 
-    def check(self, prompt: Sequence[int], params: SamplingParams, priority: int = 0) -> None:
+    def check(self, prompt: Sequence[int], params: SamplingParams) -> None:
         """Raise the RequestError that `add` would raise, whatever else is queued."""
         self._check(prompt, params)
-        self._scheduler.bounds.check(Request("", prompt, params, priority=priority))
+        self._scheduler.bounds.check(Request("", prompt, params))
 
     def _check(self, prompt: Sequence[int], params: SamplingParams) -> None:
         if self._pools and params.max_tokens != 0:

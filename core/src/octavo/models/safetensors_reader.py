@@ -260,6 +260,7 @@ def _stored_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
         return _indexed_tensors(path)
     if (path / SINGLE).is_file():
         file = SafetensorsFile(path / SINGLE)
+        _warn_of_unnamed_files(path, [SINGLE], SINGLE)
         return [(file, name) for name in file.entries]
     return _unindexed_tensors(path)
 
@@ -322,7 +323,18 @@ def _indexed_tensors(path: Path) -> list[tuple[SafetensorsFile, str]]:
             "%s: %s does not list %d tensors of its shards, which are not used: %s%s",
             path, INDEX, len(unlisted), ", ".join(unlisted[:_LISTED]), more,
         )  # fmt: skip
+    _warn_of_unnamed_files(path, shards, INDEX)
     return [(files[shard], name) for name, shard in weight_map.items()]
+
+
+def _warn_of_unnamed_files(path: Path, read: Sequence[str], by: str) -> None:
+    """Warn of weights in files that ``by``, the index or the usual file, leaves out: an older version, or a part of the
+    model that was meant to be read.
+    """
+    found = (p.name for p in path.glob("*.safetensors") if not p.name.startswith(_OTHER_WEIGHTS))
+    unnamed = sorted(set(found) - set(read))
+    if unnamed:
+        _logger.warning("%s: not read, beside %s: %s", path, by, ", ".join(unnamed[:_LISTED]))
 
 
 def _text_name(stored: str) -> str:

@@ -106,9 +106,9 @@ class Bounds:
         prompt, params = request.prompt_length, request.params
         if prompt == 0:
             raise RequestError("the prompt is empty; it needs at least one token", param="prompt")
-        if request.priority != 0 and self.policy != "priority":
+        if request.options.priority != 0 and self.policy != "priority":
             raise RequestError(
-                f"priority {request.priority} has no effect under the {self.policy!r} scheduling policy; "
+                f"priority {request.options.priority} has no effect under the {self.policy!r} scheduling policy; "
                 "leave it 0, or start the engine with the policy 'priority'",
                 param="priority",
             )

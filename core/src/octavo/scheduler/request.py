@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from octavo.kv import KVSequence
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.scheduler.events import FinishReason
 from octavo.step_plan import TokenConstraint, TokenLogprobs
 
@@ -26,9 +26,8 @@ class Status(Enum):
 class Request:
     """A request, or one of its forks: a sequence of its own once the prompt's last chunk has run.
 
-    Give ``id``, ``prompt`` (token ids), ``params``, ``seed`` (resolved: never None), ``eos_ids``, and if
-    wanted ``priority`` (lower is earlier), ``namespace`` (whose cached prefixes it shares) and
-    ``constraint`` (what holds its output to a constraint). The scheduler owns the object from `Scheduler.add`
+    Give ``id``, ``prompt`` (token ids), ``params``, ``seed`` (resolved: never None), ``eos_ids``, and if wanted
+    ``options`` and ``constraint`` (what its output has to satisfy). The scheduler owns the object from `Scheduler.add`
     on, and everything below the line.
     """
 
@@ -37,8 +36,7 @@ class Request:
     params: SamplingParams
     seed: int = 0
     eos_ids: frozenset[int] = frozenset()
-    priority: int = 0
-    namespace: str = ""
+    options: RequestOptions = DEFAULT_OPTIONS
     constraint: TokenConstraint | None = None
     # ----------------------------------------------------------------------------------------------
     root_id: str = field(init=False)
@@ -102,8 +100,7 @@ class Request:
             self.params,
             self.seed,
             self.eos_ids,
-            self.priority,
-            self.namespace,
+            self.options,
             constraint,
         )
         child.root_id, child.index = self.root_id, index

@@ -105,8 +105,8 @@ class Scheduler:
         self.bounds.check(request)
         self._admission.check(self._waiting, request)
         request.max_length = min(request.max_length, self.bounds.context)
-        request.key = (request.priority, self._arrivals, 0)
-        request.kv = self.kv.sequence(request.id, request.namespace)
+        request.key = (request.options.priority, self._arrivals, 0)
+        request.kv = self.kv.sequence(request.id, request.options.cache_salt)
         self._arrivals += 1
         self._row_ids.update(ids)
         self._groups[request.id] = [request]

@@ -260,7 +260,7 @@ async def test_lines_are_less_urgent_than_requests_where_the_engine_knows_of_urg
     engine = FakeEngine()
     async with _server(tmp_path, engine, priority=1000) as server:
         await server.ended(await server.begin(_lines(2) + _lines(1, priority=5).replace(b"c0", b"own")))
-    assert sorted(seen.priority for seen in engine.seen) == [1000, 1000, 1005]
+    assert sorted(seen.options.priority for seen in engine.seen) == [1000, 1000, 1005]
 
 
 async def test_expired_files_and_leftovers_go_and_nothing_else(tmp_path: Path) -> None:

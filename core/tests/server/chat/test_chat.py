@@ -6,6 +6,8 @@ import openai
 import pytest
 from server_fake import BANG, COMMA, HELLO, LD, SEPARATOR, SMILE, WOR, FakeEngine
 
+from octavo.sampling import RequestOptions
+
 USER = [{"role": "user", "content": "Hi"}]
 
 
@@ -84,7 +86,7 @@ def test_every_sampling_field_reaches_the_engine(client: openai.OpenAI, engine: 
     assert (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) == (0.5, -0.5, 1.5)
     assert (params.top_k, params.min_p, params.min_tokens, params.logit_bias) == (5, 0.125, 1, {17: -100})
     assert (params.ignore_eos, params.include_stop_str_in_output, params.skip_special_tokens) == (True, True, False)
-    assert (seen.priority, seen.cache_salt) == (-2, "tenant")
+    assert seen.options == RequestOptions(-2, "tenant")
 
 
 def test_null_means_absent_everywhere(served, engine: FakeEngine) -> None:

@@ -9,6 +9,8 @@ import pytest
 from pydantic import BaseModel
 from server_fake import FakeEngine
 
+from octavo.sampling import RequestOptions
+
 HI = [{"role": "user", "content": "Hi"}]
 TOOL = {
     "name": "look",
@@ -51,7 +53,7 @@ def test_sampling_comes_from_the_request_then_the_checkpoint(served, engine: Fak
     params = engine.seen[0].params
     assert (params.temperature, params.top_p, params.top_k, params.seed) == (0.5, 0.9, 5, 3)
     assert (params.max_tokens, params.stop_strings, params.n) == (100, ("a", "b"), 1)
-    assert (engine.seen[0].priority, engine.seen[0].cache_salt) == (2, "s")
+    assert engine.seen[0].options == RequestOptions(2, "s")
 
 
 def test_the_end_at_the_limit_is_told(claude: anthropic.Anthropic) -> None:

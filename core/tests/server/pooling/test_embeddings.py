@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from server_fake import BOS, FakeEngine
 
 from octavo.errors import RequestError
+from octavo.sampling import RequestOptions
 from octavo.server.pooling.schema import POOLING_UNSUPPORTED, EmbeddingRequest, RerankRequest, ScoreRequest
 
 
@@ -61,7 +62,7 @@ def test_fields_reach_the_engine(served, engine: FakeEngine) -> None:
     )  # fmt: skip
     assert reply.json["data"][0]["embedding"] == [2.0]
     seen = engine.embedded[-1]
-    assert (seen.params.dimensions, seen.params.use_activation, seen.priority, seen.cache_salt) == (1, False, 3, "me")
+    assert (seen.params.dimensions, seen.params.use_activation, seen.options) == (1, False, RequestOptions(3, "me"))
     assert seen.request_id.startswith("embd-r-") and seen.token_types is None
     embed(served, input="Hi", normalize=True)
     assert engine.embedded[-1].params.use_activation is True

@@ -7,6 +7,7 @@ import pytest
 from server_fake import FakeEngine
 
 from octavo.errors import ContextLengthExceeded, QueueFull
+from octavo.sampling import RequestOptions
 
 
 def test_the_answer_is_a_completed_response_with_usage(client: openai.OpenAI, engine: FakeEngine) -> None:
@@ -113,7 +114,7 @@ def test_every_sampling_field_reaches_the_engine(client: openai.OpenAI, engine: 
     assert (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) == (0.5, -0.5, 1.5)
     assert (params.top_k, params.min_p, params.min_tokens, params.logit_bias) == (5, 0.125, 1, {17: -100})
     assert (params.ignore_eos, params.skip_special_tokens) == (True, False)
-    assert (seen.priority, seen.cache_salt) == (-2, "tenant")
+    assert seen.options == RequestOptions(-2, "tenant")
 
 
 def test_null_means_absent_everywhere(served, engine: FakeEngine) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from octavo.pooling import PoolingParams, Vector
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.step_plan import TokenLogprobs
 from octavo.text.tokenizer.fim import FillInMiddle
 
@@ -169,8 +169,7 @@ class Backend(Protocol):
         sampling_params: SamplingParams,
         *,
         request_id: str,
-        priority: int = 0,
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_OPTIONS,
     ) -> AsyncGenerator[Output, None]:
         """Stream what the request brings, as deltas, until every sequence has a finish_reason.
 
@@ -187,8 +186,7 @@ class Backend(Protocol):
         request_id: str,
         pooling: PoolingParams,
         token_types: Sequence[Sequence[int]] | None = None,
-        priority: int = 0,
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_OPTIONS,
     ) -> list[Vector]:
         """The vector of each prompt; of a model that reads pairs its score, as a vector of one number.
 

@@ -8,7 +8,7 @@ from octavo.server.generation.params import chat_fields, output_limit
 from octavo.server.generation.prompts import normalise_messages, truncation
 from octavo.server.generation.schema import ChatCompletionRequest
 from octavo.server.generation.template_variables import template_variables
-from octavo.server.generation.tools import chat_tools
+from octavo.server.generation.tools import Offer, chat_tools
 from octavo.server.generation.turn import TurnRequest
 from octavo.server.transport.settings import ServerSettings
 
@@ -28,7 +28,8 @@ def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: Serv
             param="chat_template",
             code="unsupported_parameter",
         )
-    offer = chat_tools(body)
+    about_tools = (body.tools, body.functions, body.tool_choice, body.function_call)
+    offer = Offer(choice="none") if about_tools == (None,) * 4 else chat_tools(body)
     return TurnRequest(
         messages=normalise_messages(body.messages),
         params=params,
@@ -44,6 +45,5 @@ def chat_ask(body: ChatCompletionRequest, params: SamplingParams, settings: Serv
         truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
         over_context=body.context_overflow or ("error" if output_limit(body) is not None else "truncate"),
         field_names=chat_fields(body),
-        priority=body.priority or 0,
-        cache_salt=body.cache_salt or "",
+        options=body.options,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from octavo.errors import ModelNotFound, RequestError
-from octavo.sampling import MAX_N, SamplingParams
+from octavo.sampling import MAX_N, SamplingParams, StructuredOutput
 from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 from octavo.server.generation.structured import structured_output
 from octavo.server.transport.refusals import naming
@@ -130,10 +130,16 @@ def sampling_params(body: SamplingFields, checkpoint: Mapping[str, Any], **own: 
         **fields,
         **own,
         logit_bias=_logit_bias(body.logit_bias),
-        structured=structured_output(body.response_format, body.structured_outputs),
+        structured=_structured(body),
         allowed_token_ids=body.allowed_token_ids,
         bad_words=body.bad_words or None,
     )
+
+
+def _structured(body: SamplingFields) -> StructuredOutput | None:
+    if body.response_format is None and body.structured_outputs is None:
+        return None
+    return structured_output(body.response_format, body.structured_outputs)
 
 
 def _logit_bias(bias: Mapping[str, float] | None) -> dict[int, float] | None:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from octavo.sampling import RequestOptions
+
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
@@ -85,6 +87,11 @@ class SamplingFields(BaseModel):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     """In logprobs, write tokens as "token_id:N", which no two tokens share."""
+
+    @property
+    def options(self) -> RequestOptions:
+        """What it asks beside its sampling."""
+        return RequestOptions(self.priority or 0, self.cache_salt or "")
 
 
 class ChatCompletionRequest(SamplingFields):

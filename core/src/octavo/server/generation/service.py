@@ -92,9 +92,7 @@ class Service:
         params: SamplingParams,
     ) -> Job:
         """What a request asks of the engine. The body's id goes before the header's."""
-        return Job(
-            f"{prefix}-{body.request_id or request_id}", prompts, params, body.priority or 0, body.cache_salt or ""
-        )
+        return Job(f"{prefix}-{body.request_id or request_id}", prompts, params, body.options)
 
 
 def json_response(value: Any) -> Response:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from octavo.errors import RequestFailed
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.server.generation.backend import Backend, Choice, Output
 from octavo.server.generation.replies import Usage, usage
 from octavo.server.transport.connection import cancel_all
@@ -27,8 +27,7 @@ class Job:
     response_id: str
     prompts: Sequence[Sequence[int]]
     params: SamplingParams
-    priority: int = 0
-    cache_salt: str = ""
+    options: RequestOptions = DEFAULT_OPTIONS
 
     @property
     def prompt_tokens(self) -> int:
@@ -40,9 +39,7 @@ def generate(backend: Backend, job: Job, number: int = 0) -> AsyncGenerator[Outp
     """The items of one of the job's prompts, each to be given to `check`. Closing it aborts the request."""
     # Clients may repeat their ids; the engine's must be unique.
     request_id = f"{job.response_id}-{next(_numbers)}"
-    return backend.generate(
-        job.prompts[number], job.params, request_id=request_id, priority=job.priority, cache_salt=job.cache_salt
-    )
+    return backend.generate(job.prompts[number], job.params, request_id=request_id, options=job.options)
 
 
 def check(item: Output) -> None:

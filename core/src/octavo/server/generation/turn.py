@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from octavo.errors import RequestError
-from octavo.sampling import SamplingParams
+from octavo.sampling import DEFAULT_OPTIONS, RequestOptions, SamplingParams
 from octavo.server.generation.backend import Choice, Output
 from octavo.server.generation.choice_parts import ChoiceParts
 from octavo.server.generation.constraints import constraint_of
@@ -54,8 +54,7 @@ class TurnRequest:
     """What becomes of a ``max_tokens`` that the context has no room for."""
     field_names: Mapping[str, str] = field(default_factory=dict)
     """What the client calls the fields that errors name, see `octavo.server.transport.refusals.naming`."""
-    priority: int = 0
-    cache_salt: str = ""
+    options: RequestOptions = DEFAULT_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -131,11 +130,15 @@ def conversation(service: Service, ask: TurnRequest) -> tuple[list[dict[str, Any
             param="tools",
             code="unsupported_parameter",
         )
-    if kind is None:
-        return [dict(message) for message in ask.messages], ()
+    if kind is None or not (tools or any(_about_calls(message) for message in ask.messages)):
+        return [dict(message) for message in ask.messages], tools
     if kind.taught and not place:
         return tools_in_prompt(ask.messages, tools), ()
     return for_template(ask.messages, calls_as_text=kind.calls_as_text, short_ids=kind.short_ids), tools
+
+
+def _about_calls(message: Mapping[str, Any]) -> bool:
+    return message["role"] == "tool" or bool(message.get("tool_calls"))
 
 
 class Turn:
@@ -195,22 +198,24 @@ class Turn:
         must_call = isinstance(ask.tool_choice, Tool) or ask.tool_choice == "required"
         if must_call and kind is not None and kind.grammar is None:
             kind = GENERIC
-        constraint = constraint_of(
-            params.structured,
-            [ask.tool_choice] if isinstance(ask.tool_choice, Tool) else tools,
-            kind,
-            parsers,
-            must_call=must_call,
-            several=ask.parallel_tool_calls and not isinstance(ask.tool_choice, Tool),
-            inside=inside,
-        )
+        constraint = None
+        if params.structured is not None or kind is not None:
+            constraint = constraint_of(
+                params.structured,
+                [ask.tool_choice] if isinstance(ask.tool_choice, Tool) else tools,
+                kind,
+                parsers,
+                must_call=must_call,
+                several=ask.parallel_tool_calls and not isinstance(ask.tool_choice, Tool),
+                inside=inside,
+            )
         params = replace(
             params,
             structured=constraint,
             visible_special_ids=parsers.visible(kind),
             reasoning=parsers.marks(inside=inside),
         )
-        job = Job(response_id, [prompt], params, ask.priority, ask.cache_salt)
+        job = Job(response_id, [prompt], params, ask.options)
         tally = UsageCounter(job, reasoning_tokens=None if parsers.reasoning is None else 0)
         opened = [
             parsers.open(kind, tools, inside=inside, skip_special_tokens=params.skip_special_tokens)

@@ -68,8 +68,7 @@ def message_ask(body: TurnFields, params: SamplingParams) -> TurnRequest:
         truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
         over_context=body.context_overflow or "truncate",
         field_names=MESSAGE_FIELDS,
-        priority=body.priority or 0,
-        cache_salt=body.cache_salt or "",
+        options=body.options,
     )
 
 

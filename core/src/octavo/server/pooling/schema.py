@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from octavo.sampling import RequestOptions
 from octavo.server.generation.schema import PROMPTS
 from octavo.server.transport.fields import UnsupportedField, only
 
@@ -35,6 +36,11 @@ class PoolingFields(BaseModel):
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")] | None = None
     request_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")] | None = None
+
+    @property
+    def options(self) -> RequestOptions:
+        """What it asks beside its sampling."""
+        return RequestOptions(self.priority or 0, self.cache_salt or "")
 
 
 class EmbeddingRequest(PoolingFields):

@@ -60,8 +60,7 @@ class Asked:
             request_id=f"{self.id}-{next(_numbers)}",
             pooling=params,
             token_types=token_types,
-            priority=self.body.priority or 0,
-            cache_salt=self.body.cache_salt or "",
+            options=self.body.options,
         )
         return await while_connected(self.request.receive, work)
 

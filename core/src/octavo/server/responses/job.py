@@ -155,8 +155,7 @@ async def _fitting(
             truncation=truncation(body.truncate_prompt_tokens, body.truncation_side),
             over_context=over,
             field_names=RESPONSE_FIELDS,
-            priority=body.priority or 0,
-            cache_salt=body.cache_salt or "",
+            options=body.options,
         )
         return await Turn.prepare(service, ask, id)
 
