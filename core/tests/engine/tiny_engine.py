@@ -166,7 +166,8 @@ def engine(
         assert limits is None, "a platform's limits are its own"
         chosen = select(discover().platforms, platform or _platform)
         settings = Settings(max_model_len=context, max_num_seqs=min(rows, budget), max_num_batched_tokens=budget)
-        plan = chosen.negotiate(PlanRequest(_facts(model), settings))
+        facts = ModelFacts.of(model, name="tiny", head_dim=16, max_position=2048, weight_bytes=0)
+        plan = chosen.negotiate(PlanRequest(facts, settings))
         assert isinstance(plan, Plan), plan
         config = SchedulerConfig(
             plan.max_num_seqs,
@@ -196,18 +197,6 @@ def engine(
     tiny = TinyEngine(core, scheduler, kv, runner, device)
     _opened.append(tiny)
     return tiny
-
-
-def _facts(model: Graph) -> ModelFacts:
-    return ModelFacts(
-        name="tiny",
-        ops=frozenset(node.op for node in model.nodes),
-        weight_formats=frozenset({"f32"}),
-        attention=frozenset({"window"} if any(model.kv_windows) else ()),
-        head_dim=16,
-        max_position=2048,
-        weight_bytes=0,
-    )
 
 
 def prompt(seed: int, length: int) -> list[int]:

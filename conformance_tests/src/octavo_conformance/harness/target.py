@@ -288,22 +288,13 @@ class Target:
 def facts(model: Model, context: int) -> ModelFacts:
     """What `negotiate` is told of a model, found as the engine finds it."""
     graph = model.graph
-    attentions = [node for node in graph.nodes if node.op == "attention"]
-    features = {
-        "window": any(layer.window is not None for layer in graph.kv),
-        "softcap": any(node.attrs.get("softcap") is not None for node in attentions),
-        "sinks": any(node.weights for node in attentions),
-        "bidirectional": any(node.attrs.get("causal") is False for node in attentions),
-    }
-    return ModelFacts(
+    return ModelFacts.of(
+        graph,
         name=graph.name,
-        ops=frozenset(node.op for node in graph.nodes),
-        weight_formats=frozenset(spec.format for spec in graph.weights.values()),
-        attention=frozenset(name for name, used in features.items() if used),
         head_dim=graph.kv[0].head_dim if graph.kv else 64,
         max_position=context,
         weight_bytes=sum(tensor.nbytes for tensor in model.weights.values()),
-        whole_prompts="pooled" in graph.outputs or features["bidirectional"],
+        whole_prompts="pooled" in graph.outputs or any(node.attrs.get("causal") is False for node in graph.nodes),
     )
 
 

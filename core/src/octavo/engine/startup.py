@@ -122,18 +122,9 @@ def plan_model(config: EngineConfig, path: Path, platform: Platform, registry: R
 def model_facts(model: Model) -> ModelFacts:
     """What a platform must know of the model."""
     graph, config, pooling = model.graph, model.config, model.pooling
-    attentions = [node for node in graph.nodes if node.op == "attention"]
-    features = {
-        "window": any(layer.window is not None for layer in graph.kv),
-        "softcap": any(node.attrs.get("softcap") is not None for node in attentions),
-        "sinks": any(node.weights for node in attentions),
-        "bidirectional": any(node.attrs.get("causal") is False for node in attentions),
-    }
-    return ModelFacts(
+    return ModelFacts.of(
+        graph,
         name=model.checkpoint.path.name,
-        ops=frozenset(node.op for node in graph.nodes),
-        weight_formats=frozenset(w.format for w in graph.weights.values()),
-        attention=frozenset(name for name, needed in features.items() if needed),
         head_dim=config.head_dim,
         max_position=min(config.max_position, (pooling and pooling.max_length) or config.max_position),
         weight_bytes=sum(weight_bytes(w) for w in graph.weights.values()),

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import CheckpointError
+from octavo.models.mapped import memory_map
 from octavo.quant import FORMATS, WeightFormat, WeightTensor
 
 MAGIC = b"GGUF"
@@ -57,12 +58,7 @@ class GGUFFile:
     def __init__(self, path: Path, *, read_parts: bool = True) -> None:
         """Open ``path`` and, where it is the first part of a split file, the parts beside it (``read_parts``)."""
         self.path = path
-        try:
-            size = path.stat().st_size
-            with path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+        mapped = memory_map(path)
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
         cursor = _Cursor(path, mapped)
         tensor_count, pair_count = _read_preamble(cursor)

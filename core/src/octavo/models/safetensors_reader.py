@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import CheckpointError
+from octavo.models.mapped import memory_map
 from octavo.models.quantized import QuantizedWeight, Stored, quantization_method
 from octavo.quant import BF16, F16, F32, WeightFormat, WeightTensor
 
@@ -70,14 +71,9 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            size = path.stat().st_size
-            with path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+        mapped = memory_map(path)
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
-        self.entries: Mapping[str, _Entry] = self._parse(mapped, size)
+        self.entries: Mapping[str, _Entry] = self._parse(mapped, len(mapped))
 
     def _parse(self, mapped: mmap.mmap | bytes, size: int) -> dict[str, _Entry]:
         if size < _LENGTH_BYTES:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from octavo.config import Settings, flag, typed
+from octavo.graph import Graph
 from octavo.platform.info import Capabilities
 from octavo.platform.limits import Limits
 
@@ -38,6 +39,36 @@ class ModelFacts:
     """Size of all weights as stored."""
     whole_prompts: bool = False
     """A prompt must run in one step: its tokens see those after them, or all of them make one vector."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        *,
+        name: str,
+        head_dim: int,
+        max_position: int,
+        weight_bytes: int,
+        whole_prompts: bool = False,
+    ) -> ModelFacts:
+        """Those of a graph, with what does not stand in it."""
+        attentions = [node for node in graph.nodes if node.op == "attention"]
+        features = {
+            "window": any(layer.window is not None for layer in graph.kv),
+            "softcap": any(node.attrs.get("softcap") is not None for node in attentions),
+            "sinks": any(node.weights for node in attentions),
+            "bidirectional": any(node.attrs.get("causal") is False for node in attentions),
+        }
+        return cls(
+            name=name,
+            ops=frozenset(node.op for node in graph.nodes),
+            weight_formats=frozenset(spec.format for spec in graph.weights.values()),
+            attention=frozenset(feature for feature, used in features.items() if used),
+            head_dim=head_dim,
+            max_position=max_position,
+            weight_bytes=weight_bytes,
+            whole_prompts=whole_prompts,
+        )
 
 
 @dataclass(frozen=True)
