@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from octavo import sampling
+from octavo import sampling, structured_output
 from octavo.cli.run_batch import progress
 from octavo.engine import artifacts
 from octavo.scheduler import latency, target
@@ -20,8 +20,8 @@ LIMITS = {
     (sampling, "MAX_STOP_LENGTH"): 4096,
     (sampling, "MAX_BAD_WORDS"): 256,
     (sampling, "MAX_BAD_WORD_BYTES"): 2**16,
-    (sampling, "MAX_GRAMMAR_BYTES"): 2**19,
-    (sampling, "MAX_SCHEMA_DEPTH"): 100,
+    (structured_output, "MAX_GRAMMAR_BYTES"): 2**19,
+    (structured_output, "MAX_SCHEMA_DEPTH"): 100,
     (grammars, "COMPILE_SECONDS"): 10.0,
     (grammars, "COMPILE_BYTES"): 2**30,
     (grammars, "CACHE_BYTES"): 64 * 2**20,

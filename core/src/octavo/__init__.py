@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         ScoreOutput,
     )
     from octavo.pooling import PoolingParams
-    from octavo.sampling import RequestOptions, SamplingParams, StructuredOutput
+    from octavo.sampling import RequestOptions, SamplingParams
+    from octavo.structured_output import StructuredOutput
 
 __version__ = version()
 
@@ -46,7 +47,7 @@ _HOMES = {
     "SamplingParams": "octavo.sampling",
     "ScoreOutput": "octavo.engine",
     "Settings": "octavo.config",
-    "StructuredOutput": "octavo.sampling",
+    "StructuredOutput": "octavo.structured_output",
 }
 
 __all__ = [

@@ -30,7 +30,7 @@ from acceptance.validity import schemas
 
 from octavo import LLM, SamplingParams
 from octavo.runner import Batch
-from octavo.sampling import StructuredOutput
+from octavo.structured_output import StructuredOutput
 from octavo.text.grammar.grammars import GrammarState
 
 FORMS = {

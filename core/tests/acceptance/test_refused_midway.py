@@ -14,7 +14,7 @@ from served import octavo_serve
 
 from octavo import LLM, SamplingParams
 from octavo.errors import RequestError
-from octavo.sampling import StructuredOutput
+from octavo.structured_output import StructuredOutput
 
 MIDWAY = "[a-z ]*a[a-z ]{200}b[a-z ]{200}"
 """Compiles, and grows too complex after some dozens of tokens."""

@@ -17,8 +17,8 @@ from acceptance.validity import complaint, generate, schemas, walk
 from octavo import LLM, AsyncLLM, EngineConfig, SamplingParams
 from octavo.config import Settings
 from octavo.errors import RequestError
-from octavo.sampling import StructuredOutput
 from octavo.server import ServerSettings, create_app
+from octavo.structured_output import StructuredOutput
 
 PROMPT = "Describe a person in JSON.\n"
 FORMS: dict[str, tuple[dict[str, Any], str]] = {

@@ -27,7 +27,7 @@ from acceptance.schemas import BY_HAND, Schema, generated
 
 from octavo import LLM, SamplingParams
 from octavo.runner.masks import allowed_tokens, word_count
-from octavo.sampling import StructuredOutput
+from octavo.structured_output import StructuredOutput
 from octavo.text import Tokenizer, load_tokenizer
 from octavo.text.grammar.grammars import Grammars
 

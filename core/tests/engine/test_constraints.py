@@ -15,7 +15,8 @@ from engine.tiny_engine import EOS, VOCAB, TinyEngine, block, engine, prompt
 from octavo.errors import RequestError
 from octavo.platform.step import Words
 from octavo.runner.masks import pack
-from octavo.sampling import SamplingParams, StructuredOutput
+from octavo.sampling import SamplingParams
+from octavo.structured_output import StructuredOutput
 
 pytestmark = pytest.mark.usefixtures("platform_name")
 

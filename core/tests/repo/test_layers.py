@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 PACKAGES = ["cli", "server", "engine", "text", "scheduler", "kv", "runner", "models", "platform", "graph", "quant"]
-PACKAGES += ["sandbox", "step_plan", "config", "sampling", "pooling", "errors", "env", "_version"]
+PACKAGES += ["sandbox", "step_plan", "config", "sampling", "structured_output", "pooling", "errors", "env", "_version"]
 ROOMS = [
     "chat",
     "completions",

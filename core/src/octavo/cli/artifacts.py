@@ -22,13 +22,13 @@ from octavo.platform.artifacts.inspect import Entry, chosen, listing, look, prun
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Look after compiled artifacts. Programs and packed weights that platforms keep, by what they depend on.",
+    help="Manage compiled artifacts: programs and packed weights that platforms keep for the next start.",
 )
 
 Folder = Annotated[
-    Path | None, typer.Option("--artifacts", metavar="DIR", help="Folder of artifacts, in place of the user's cache.")
+    Path | None, typer.Option("--artifacts", metavar="DIR", help="Folder of artifacts instead of the user's cache.")
 ]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Beginnings of ids; all by default.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Prefixes of ids; all artifacts by default.")]
 
 _COLOURS = {Verdict.GOOD: "green", Verdict.STALE: "yellow", Verdict.INCOMPATIBLE: "yellow", Verdict.DAMAGED: "red"}
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -61,7 +61,8 @@ def list_(artifacts: Folder = None) -> None:
 
 @app.command()
 def show(
-    artifact: Annotated[str, typer.Argument(metavar="ID", help="The beginning of its id.")], artifacts: Folder = None
+    artifact: Annotated[str, typer.Argument(metavar="ID", help="Prefix of the artifact's id.")],
+    artifacts: Folder = None,
 ) -> None:
     """Show all that an artifact depends on and what it holds, as JSON."""
     [path] = chosen(_folder(artifacts), [artifact])
@@ -91,7 +92,7 @@ def verify(ids: Ids = None, artifacts: Folder = None) -> None:
 
 @app.command("export")
 def export(
-    bundle: Annotated[Path, typer.Argument(metavar="FILE", help="The bundle to write, a tar.")],
+    bundle: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle to write (a tar file).")],
     ids: Ids = None,
     artifacts: Folder = None,
 ) -> None:
@@ -106,10 +107,10 @@ def export(
 
 @app.command("import")
 def import_(
-    bundle: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle that export wrote.")],
+    bundle: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that `export` wrote.")],
     artifacts: Folder = None,
     expected: Annotated[
-        str | None, typer.Option("--id", help="The id that export printed; any other bundle is refused.")
+        str | None, typer.Option("--id", help="Id that `export` printed; any other bundle is refused.")
     ] = None,
 ) -> None:
     """Take the artifacts of a bundle over. Programs run on the device: import only what you trust, or give its --id."""
@@ -122,10 +123,17 @@ def import_(
 @app.command("prune")
 def prune_(
     max_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Delete what was not used for longest until SIZE is left: 20G.")
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Delete the least recently used artifacts until at most SIZE is left, such as 20G."
+        ),
     ] = None,
-    unused_for: Annotated[float | None, typer.Option(metavar="DAYS", help="Delete what was not used for DAYS.")] = None,
-    unusable: Annotated[bool, typer.Option("--unusable", help="Delete what is damaged or of another format.")] = False,
+    unused_for: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Delete artifacts that were not used for DAYS days.")
+    ] = None,
+    unusable: Annotated[
+        bool, typer.Option("--unusable", help="Delete artifacts that are damaged or of another format.")
+    ] = False,
     artifacts: Folder = None,
 ) -> None:
     """Delete artifacts. Those in use stay, and what killed processes left goes."""

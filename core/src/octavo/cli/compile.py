@@ -14,9 +14,9 @@ from octavo.cli.engine_options import MODEL_HELP, ShapeOptions, engine_config, w
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
     shape: ShapeOptions,
-    out: Annotated[Path, typer.Option(help="Folder to keep the artifacts in; serve from it with --artifacts.")],
+    out: Annotated[Path, typer.Option(help="Folder for the artifacts, which `octavo serve --artifacts` then uses.")],
     target: Annotated[
-        str | None, typer.Option(help="Which of the platform's kinds of device; see: octavo platforms explain.")
+        str | None, typer.Option(help="Kind of device to compile for; `octavo platforms explain` lists them.")
     ] = None,
 ) -> None:
     """Compile MODEL ahead of time, for serving with --artifacts. The device need not be there; give serve's settings.

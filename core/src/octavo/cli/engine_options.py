@@ -31,17 +31,24 @@ MODEL_HELP = "A folder with config.json and safetensors, a .gguf file, or a hub 
 class ShapeOptions:
     """What decides which programs a platform makes for a model."""
 
-    platform: Annotated[str | None, typer.Option(help="Which platform to use; see: octavo platforms.")] = None
-    max_model_len: Annotated[int | None, typer.Option(help="Most tokens of one sequence, prompt and output.")] = None
-    max_num_seqs: Annotated[int | None, typer.Option(help="Most sequences that run at the same time.")] = None
-    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Most new tokens in one step.")] = None
-    block_size: Annotated[int | None, typer.Option(help="Tokens in a block of the KV cache.")] = None
+    platform: Annotated[str | None, typer.Option(help="Platform to use; `octavo platforms` lists them.")] = None
+    max_model_len: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens in a sequence, prompt and output together.")
+    ] = None
+    max_num_seqs: Annotated[int | None, typer.Option(help="Maximum number of concurrent sequences.")] = None
+    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Maximum number of new tokens per step.")] = None
+    block_size: Annotated[int | None, typer.Option(help="Number of tokens per KV cache block.")] = None
     dtype: Annotated[str, typer.Option(help=f"Type of the activations: {', '.join(DTYPES)}.")] = "auto"
-    kv_cache_dtype: Annotated[str, typer.Option(help="Type of the KV cache: as --dtype, or int8.")] = "auto"
+    kv_cache_dtype: Annotated[
+        str, typer.Option(help="Data type of the KV cache: one of those of --dtype, or int8.")
+    ] = "auto"
     tensor_parallel_size: Annotated[
-        int, typer.Option("--tensor-parallel-size", "-tp", help="Devices that one model spans.")
+        int,
+        typer.Option(
+            "--tensor-parallel-size", "-tp", help="Number of devices that share the model (tensor parallelism)."
+        ),
     ] = 1
-    threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None
+    threads: Annotated[int | None, typer.Option(help="Number of host cores that the device may use.")] = None
 
 
 @dataclass(frozen=True)
@@ -49,52 +56,52 @@ class RunningOptions:
     """How an engine runs a model."""
 
     served_model_name: Annotated[
-        list[str] | None, typer.Option(help="Name in the API, in place of MODEL; may be given several times.")
+        list[str] | None, typer.Option(help="Model name in the API instead of MODEL; may be repeated.")
     ] = None
     memory_utilization: Annotated[
         float | None,
         typer.Option(
             "--memory-utilization",
             "--gpu-memory-utilization",
-            help="Part of the device's memory that weights and cache may take, above 0 to 1.",
+            help="Fraction of the device's memory for weights and KV cache, up to 1.",
         ),
     ] = None
-    enable_prefix_caching: Annotated[bool, typer.Option(help="Share the cache of common prompt prefixes.")] = True
-    scheduling_policy: Annotated[str, typer.Option(help="fcfs, or priority.")] = "fcfs"
+    enable_prefix_caching: Annotated[bool, typer.Option(help="Reuse the KV cache of common prompt prefixes.")] = True
+    scheduling_policy: Annotated[
+        str, typer.Option(help="Order of waiting requests: fcfs (first come, first served) or priority.")
+    ] = "fcfs"
     artifacts: Annotated[
-        Path | None, typer.Option(help="Folder of compiled artifacts, in place of the user's cache.")
+        Path | None, typer.Option(help="Folder for compiled artifacts instead of the user's cache.")
     ] = None
     require_artifacts: Annotated[
-        bool, typer.Option("--require-artifacts", help="Refuse to start if anything would have to be compiled first.")
+        bool, typer.Option("--require-artifacts", help="Refuse to start if something still has to be compiled.")
     ] = False
     itl_target: Annotated[
         float | None,
-        typer.Option(
-            metavar="MS", help="Most milliseconds between two tokens of a stream while prompts are computed beside it."
-        ),
+        typer.Option(metavar="MS", help="Maximum inter-token latency in milliseconds while prompts are computed."),
     ] = None
     task: Annotated[
-        str | None, typer.Option(help="generate, embed or score, in place of what the checkpoint says it is for.")
+        str | None, typer.Option(help="Task of the model (generate, embed or score) instead of the checkpoint's own.")
     ] = None
-    chat_template: Annotated[Path | None, typer.Option(help="A Jinja file in place of the checkpoint's template.")] = (
-        None
-    )
+    chat_template: Annotated[
+        Path | None, typer.Option(help="Jinja file with a chat template instead of the checkpoint's.")
+    ] = None
     generation_config: Annotated[
         str,
         typer.Option(
-            help="auto: what requests leave out comes from the checkpoint's generation_config.json; none, or vllm: not."
+            help="Whether the checkpoint's generation_config.json sets sampling defaults: auto, none or vllm."
         ),
     ] = "auto"
     special_tokens_in_messages: Annotated[
         bool,
         typer.Option(
-            "--special-tokens-in-messages", help="Let messages write special tokens, such as the end of a turn."
+            "--special-tokens-in-messages", help="Allow messages to contain special tokens, such as the end of a turn."
         ),
     ] = False
     step_timeout: Annotated[
-        float, typer.Option(help="Seconds for one step before the device is given up; 0 waits for ever.")
+        float, typer.Option(help="Timeout of a step in seconds, after which the device is given up; 0 disables it.")
     ] = 300.0
-    seed: Annotated[int, typer.Option(help="Where requests without a seed take theirs from.")] = 0
+    seed: Annotated[int, typer.Option(help="Default seed.")] = 0
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

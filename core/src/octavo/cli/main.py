@@ -35,7 +35,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of every command."""
@@ -43,13 +43,13 @@ def _options(
 
 def _chat(
     url: Annotated[str, typer.Option(help="Base URL of an OpenAI-compatible server.")] = DEFAULT_URL,
-    model: Annotated[str | None, typer.Option(help="Which of its models; the first by default.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model to use; the server's first by default.")] = None,
     system: Annotated[str | None, typer.Option(help="System message that opens every conversation.")] = None,
-    api_key: Annotated[str | None, typer.Option(help="Key that the server wants.", envvar="OPENAI_API_KEY")] = None,
+    api_key: Annotated[str | None, typer.Option(help="API key of the server.", envvar="OPENAI_API_KEY")] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature; the server's default if left out.")
+        float | None, typer.Option(help="Sampling temperature; the server's default unless given.")
     ] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Maximum number of tokens in an answer.")] = None,
 ) -> None:
     """Talk to a running server in the terminal."""
     chat(url, model, system, api_key=api_key, temperature=temperature, max_tokens=max_tokens)

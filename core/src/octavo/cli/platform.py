@@ -10,7 +10,7 @@ import typer
 
 from octavo.cli import scaffold
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Write a platform: begin a plugin of your own.")
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Create a platform plugin.")
 
 
 @app.callback()
@@ -20,9 +20,9 @@ def _group() -> None:
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people will give to --platform: acme.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name that users will give to --platform, such as acme.")],
     folder: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Folder to write it in; octavo-NAME if left out.")
+        Path | None, typer.Option("--dir", metavar="DIR", help="Folder to create; octavo-NAME by default.")
     ] = None,
 ) -> None:
     """Write a complete plugin for a new platform: it installs, serves, and passes conformance as it is.

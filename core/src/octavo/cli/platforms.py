@@ -30,7 +30,7 @@ def platforms(context: typer.Context) -> None:
 
 
 @app.command()
-def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="The platform.")]) -> None:
+def explain(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the platform.")]) -> None:
     """Open a platform and show what it declares and measures.
 
     And what it chose on this machine.

@@ -34,39 +34,41 @@ def serve(
     running: RunningOptions,
     server: ServerOptions,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")] = 8000,
     database: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="SQL database of what is kept for clients, as SQLAlchemy writes it; sqlite:// keeps it in memory. "
+            help="SQL database for stored responses and files, as an SQLAlchemy URL; sqlite:// keeps it in memory. "
             "Without it, a file in the user's data folder.",
         ),
     ] = None,
     files_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder of uploaded files and of batches' results, for this database alone."),
+        typer.Option(help="Folder for uploaded files and batch results; belongs to this database."),
     ] = None,
     responses_max_age: Annotated[
-        float, typer.Option(metavar="DAYS", help="How long responses and conversations are kept.")
+        float, typer.Option(metavar="DAYS", help="Days for which responses and conversations are kept.")
     ] = 30,
     responses_max_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", help="How much of them is kept; beyond it the oldest go.")
+        int,
+        typer.Option(
+            metavar="BYTES", help="Maximum size of stored responses and conversations; the oldest are deleted first."
+        ),
     ] = 2**30,
     enable_tokenizer_info: Annotated[
-        bool, typer.Option("--enable-tokenizer-info", help="Show special tokens and chat template at /tokenizer_info.")
+        bool,
+        typer.Option("--enable-tokenizer-info", help="Serve special tokens and the chat template at /tokenizer_info."),
     ] = False,
     openapi: Annotated[
         bool | None,
-        typer.Option(help="Whether /openapi.json describes the API; by default if only this machine can reach it."),
+        typer.Option(help="Serve /openapi.json; the default is to do so only when listening on a loopback address."),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Name of this machine by which a proxy on it, or a browser, calls; may be given several times."
-        ),
+        typer.Option(help="Host name by which a local proxy or browser may call the server; may be repeated."),
     ] = None,
-    ui: Annotated[bool, typer.Option(help="The page at / to talk to the model.")] = True,
+    ui: Annotated[bool, typer.Option(help="Serve a chat page at /.")] = True,
 ) -> None:
     """Serve MODEL through the OpenAI and Anthropic APIs until Ctrl-C."""
     limits = server.limits()

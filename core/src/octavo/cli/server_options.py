@@ -23,20 +23,18 @@ class ServerOptions:
         typer.Option(
             "--tool-parser",
             "--tool-call-parser",
-            help="How the model writes tool calls: auto, none, or a parser's name.",
+            help="Parser of tool calls: auto, none, or a parser's name.",
         ),
     ] = "auto"
-    reasoning_parser: Annotated[
-        str, typer.Option(help="How the model writes its reasoning: auto, none, or a parser's name.")
-    ] = "auto"
+    reasoning_parser: Annotated[str, typer.Option(help="Parser of reasoning: auto, none, or a parser's name.")] = "auto"
     trust_request_chat_template: Annotated[
-        bool, typer.Option("--trust-request-chat-template", help="Let requests bring chat templates of their own.")
+        bool, typer.Option("--trust-request-chat-template", help="Allow requests to bring their own chat templates.")
     ] = False
     limit: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A limit on what clients may ask, such as n=16 or body_bytes=4MiB; may be given several times. "
+            help="Limit on what clients may ask for, such as n=16 or body_bytes=4MiB; may be repeated. "
             "docs/limits.md lists them.",
         ),
     ] = None

@@ -10,9 +10,9 @@ from server_fake import FakeTokenizer
 from text.parsing.drives import TIME, TOOLS, WEATHER, loaded, parse
 
 from octavo.errors import RequestError
-from octavo.sampling import StructuredOutput
 from octavo.server.generation.constraints import constraint_of
 from octavo.server.generation.parsers import Parsers
+from octavo.structured_output import StructuredOutput
 from octavo.text.parsing.parts import Tool
 from octavo.text.parsing.reasoning.between import THINK
 from octavo.text.parsing.tools.registry import BUILT_IN

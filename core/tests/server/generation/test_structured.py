@@ -8,8 +8,8 @@ import pytest
 from server_fake import FakeEngine
 
 from octavo.errors import RequestError
-from octavo.sampling import StructuredOutput
 from octavo.server.generation.structured import structured_output
+from octavo.structured_output import StructuredOutput
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TAG = {"type": "structural_tag", "structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}], "triggers": ["<a>"]}

@@ -13,7 +13,7 @@ import pytest
 
 from octavo.errors import RequestError
 from octavo.runner.masks import allowed_tokens, word_count
-from octavo.sampling import MAX_GRAMMAR_BYTES, MAX_SCHEMA_DEPTH, StructuredOutput
+from octavo.structured_output import MAX_GRAMMAR_BYTES, MAX_SCHEMA_DEPTH, StructuredOutput
 from octavo.text import Tokenizer
 from octavo.text.grammar.grammars import Grammars, GrammarState
 from octavo.text.grammar.tokens import _Cutter, vocabulary_of

@@ -44,10 +44,10 @@ class Agreement:
 
 def accuracy(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder, a .gguf file, or a hub id.")],
-    text: Annotated[list[Path], typer.Option(help="Text file to read; may be given several times.")],
-    tokens: Annotated[int, typer.Option(help="How many tokens of the text to use.")] = 4096,
-    platform: Annotated[str | None, typer.Option(help="Which platform to judge.")] = None,
-    kv_cache_dtype: Annotated[str, typer.Option(help="Type of its KV cache, as for serve.")] = "auto",
+    text: Annotated[list[Path], typer.Option(help="Text file to evaluate; may be repeated.")],
+    tokens: Annotated[int, typer.Option(help="Number of tokens of the text to use.")] = 4096,
+    platform: Annotated[str | None, typer.Option(help="Platform to evaluate.")] = None,
+    kv_cache_dtype: Annotated[str, typer.Option(help="Data type of the KV cache, as for `octavo serve`.")] = "auto",
 ) -> None:
     """Compare logits with the reference platform's, in float32.
 

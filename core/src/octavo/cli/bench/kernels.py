@@ -23,19 +23,20 @@ NOTHING = "-"
 
 def kernels(
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="Whose formats and shapes to measure; common ones without.")
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="Model whose formats and shapes are measured; common ones by default."),
     ] = None,
     step: Annotated[
         str | None,
         typer.Option(
-            help="Take this step apart instead: prefill:[ROWSx]TOKENS, or decode:[ROWSx]CONTEXT.",
+            help="Profile one step instead: prefill:[ROWSx]TOKENS or decode:[ROWSx]CONTEXT.",
             metavar="STEP",
         ),
     ] = None,
-    only: Annotated[str, typer.Option(help="Only kernels whose name has this in it.")] = "",
-    rounds: Annotated[int, typer.Option(help="How often to run the step; the median is shown.", min=1)] = 7,
-    platform: Annotated[str | None, typer.Option(help="Which platform to use; see: octavo platforms.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")] = None,
+    only: Annotated[str, typer.Option(help="Measure only kernels whose name contains this.")] = "",
+    rounds: Annotated[int, typer.Option(help="Number of runs of the step; the median is shown.", min=1)] = 7,
+    platform: Annotated[str | None, typer.Option(help="Platform to use; `octavo platforms` lists them.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of host cores that the device may use.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in seconds, bytes and operations.")] = False,
 ) -> None:
     """Hold each kernel, or a step's parts, against the ceilings.

@@ -26,10 +26,10 @@ class _Times:
 
 
 def scheduler(
-    rows: Annotated[int, typer.Option(help="Running sequences.")] = 256,
-    waiting: Annotated[int, typer.Option(help="Requests that wait, in the second case.")] = 1000,
-    steps: Annotated[int, typer.Option(help="Steps to measure in each case.")] = 500,
-    prompt: Annotated[int, typer.Option(help="Prompt tokens of each sequence.")] = 256,
+    rows: Annotated[int, typer.Option(help="Number of running sequences.")] = 256,
+    waiting: Annotated[int, typer.Option(help="Number of waiting requests in the second case.")] = 1000,
+    steps: Annotated[int, typer.Option(help="Number of steps to measure in each case.")] = 500,
+    prompt: Annotated[int, typer.Option(help="Prompt tokens per sequence.")] = 256,
 ) -> None:
     """The core's own time per step. No model, the null executor, decode only."""
     table = Table(title=f"Core time per step at {rows} running rows, decode only (ms)", title_justify="left", box=None)

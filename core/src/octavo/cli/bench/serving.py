@@ -30,29 +30,35 @@ PERCENTILES = (50, 90, 99)
 
 def serve(
     url: Annotated[str, typer.Option(help="Base URL of an OpenAI-compatible server.")] = DEFAULT_URL,
-    model: Annotated[str | None, typer.Option(help="Which of its models; the first by default.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Streams at the same time, at most.")] = 32,
-    num_prompts: Annotated[int | None, typer.Option(min=1, help="Requests; four for each stream by default.")] = None,
-    input_len: Annotated[int, typer.Option(min=1, help="Tokens of each prompt (of chat: words).")] = 256,
-    output_len: Annotated[int, typer.Option(min=1, help="Output tokens of each.")] = 128,
-    dataset: Annotated[str, typer.Option(help="Where prompts come from: random.")] = "random",
+    model: Annotated[str | None, typer.Option(help="Model to use; the server's first by default.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Maximum number of concurrent streams.")] = 32,
+    num_prompts: Annotated[
+        int | None, typer.Option(min=1, help="Number of requests; four per stream by default.")
+    ] = None,
+    input_len: Annotated[int, typer.Option(min=1, help="Tokens per prompt (words, for chat).")] = 256,
+    output_len: Annotated[int, typer.Option(min=1, help="Output tokens per sequence.")] = 128,
+    dataset: Annotated[str, typer.Option(help="Source of the prompts: random.")] = "random",
     request_rate: Annotated[
         float | None,
-        typer.Option(help="Requests per second, at random intervals; left out, as soon as a stream is free."),
+        typer.Option(help="Requests per second at random intervals; as fast as streams become free by default."),
     ] = None,
-    api: Annotated[str, typer.Option(help="completions (prompts are token ids), or chat.")] = "completions",
-    seed: Annotated[int, typer.Option(help="Of the prompts and the intervals.")] = 0,
-    api_key: Annotated[str | None, typer.Option(help="Key that the server wants.", envvar="OPENAI_API_KEY")] = None,
+    api: Annotated[str, typer.Option(help="API to use: completions (prompts are token ids) or chat.")] = "completions",
+    seed: Annotated[int, typer.Option(help="Seed of the prompts and intervals.")] = 0,
+    api_key: Annotated[str | None, typer.Option(help="API key of the server.", envvar="OPENAI_API_KEY")] = None,
     compare_engine: Annotated[
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="In place of --url: measure LLM.generate on MODEL here, then a server of it, and compare.",
+            help="Instead of --url: measure LLM.generate on MODEL, then a server of MODEL, and compare the two.",
         ),
     ] = None,
-    platform: Annotated[str | None, typer.Option(help="With --compare-engine: which platform to use.")] = None,
-    threads: Annotated[int | None, typer.Option(help="With --compare-engine: cores the device may use.")] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures there, too, as JSON.")] = None,
+    platform: Annotated[str | None, typer.Option(help="Platform to use with --compare-engine.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Number of host cores the device may use with --compare-engine.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures to this file as JSON.")
+    ] = None,
 ) -> None:
     """Throughput and latency of a running server, greedy, end of sequence ignored."""
     if dataset != "random":

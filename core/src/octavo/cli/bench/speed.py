@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from octavo.engine import LLM
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A folder, a .gguf file, or a hub id.")]
-Platform = Annotated[str | None, typer.Option(help="Which platform to use; see: octavo platforms.")]
-Rounds = Annotated[int, typer.Option(help="How often to measure; the median is shown.")]
-Threads = Annotated[int | None, typer.Option(help="Host cores that the device may keep busy.")]
+Platform = Annotated[str | None, typer.Option(help="Platform to use; `octavo platforms` lists them.")]
+Rounds = Annotated[int, typer.Option(help="Number of measurements; the median is shown.")]
+Threads = Annotated[int | None, typer.Option(help="Number of host cores that the device may use.")]
 
 
 def throughput(
     model: Model,
-    sequences: Annotated[int, typer.Option(help="Sequences that run at the same time.")] = 32,
-    input_len: Annotated[int, typer.Option(help="Prompt tokens of each.")] = 256,
-    output_len: Annotated[int, typer.Option(help="Output tokens of each.")] = 128,
+    sequences: Annotated[int, typer.Option(help="Number of concurrent sequences.")] = 32,
+    input_len: Annotated[int, typer.Option(help="Prompt tokens per sequence.")] = 256,
+    output_len: Annotated[int, typer.Option(help="Output tokens per sequence.")] = 128,
     rounds: Rounds = 3,
     platform: Platform = None,
     threads: Threads = None,
@@ -49,17 +49,17 @@ def throughput(
 
 def latency(
     model: Model,
-    input_len: Annotated[int, typer.Option(help="Prompt tokens.")] = 32,
-    output_len: Annotated[int, typer.Option(help="Output tokens.")] = 128,
+    input_len: Annotated[int, typer.Option(help="Number of prompt tokens.")] = 32,
+    output_len: Annotated[int, typer.Option(help="Number of output tokens.")] = 128,
     rounds: Rounds = 5,
     streams: Annotated[
-        int, typer.Option(help="Streams to watch while a long prompt is computed beside them; 0 leaves that out.")
+        int, typer.Option(help="Number of streams that are watched while a long prompt is computed; 0 skips this part.")
     ] = 4,
     long_prompt: Annotated[
-        int, typer.Option(help="Tokens of that prompt, where the model's context allows it.")
+        int, typer.Option(help="Length of that prompt in tokens, as far as the model's context allows.")
     ] = 4096,
     itl_target: Annotated[
-        float, typer.Option(metavar="MS", help="The target to compare with none; see: octavo serve --help.")
+        float, typer.Option(metavar="MS", help="Inter-token latency target to compare with running without one.")
     ] = 50.0,
     platform: Platform = None,
     threads: Threads = None,

@@ -34,17 +34,19 @@ def run_batch(
     running: RunningOptions,
     server: ServerOptions,
     input: Annotated[
-        str | None, typer.Argument(metavar="IN", help="File of requests, a JSON object a line; a path or a URL.")
+        str | None, typer.Argument(metavar="IN", help="File of requests, one JSON object per line; a path or a URL.")
     ] = None,
-    input_file: Annotated[str | None, typer.Option("-i", "--input-file", help="IN, as a flag.")] = None,
+    input_file: Annotated[str | None, typer.Option("-i", "--input-file", help="The same as IN.")] = None,
     output_file: Annotated[
-        str | None, typer.Option("-o", "--output-file", help="Where the answers go; a path or a URL.")
+        str | None, typer.Option("-o", "--output-file", help="Output file for the answers; a path or a URL.")
     ] = None,
     model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
     error_file: Annotated[
-        str | None, typer.Option(help="Where failed lines go; beside the answers, as NAME.errors.jsonl, by default.")
+        str | None, typer.Option(help="Output file for failed lines; NAME.errors.jsonl beside the answers by default.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew, whatever the output files hold.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start over, ignoring what the output files already contain.")
+    ] = False,
 ) -> None:
     """Run a file of requests through a model: the OpenAI batch format in, the same out.
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from octavo.errors import RequestError
-from octavo.sampling import StructuredOutput
 from octavo.server.generation.parsers import Parsers
+from octavo.structured_output import StructuredOutput
 from octavo.text.grammar.regex import ascii_classes
 from octavo.text.grammar.schema import BadConstraint
 from octavo.text.parsing.parts import Tool

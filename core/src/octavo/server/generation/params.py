@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from octavo.errors import ModelNotFound, RequestError
-from octavo.sampling import MAX_N, SamplingParams, StructuredOutput
+from octavo.sampling import MAX_N, SamplingParams
 from octavo.server.generation.schema import ChatCompletionRequest, CompletionRequest, SamplingFields
 from octavo.server.generation.structured import structured_output
 from octavo.server.transport.refusals import naming
+from octavo.structured_output import StructuredOutput
 
 _FROM_CHECKPOINT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _FROM_REQUEST = (

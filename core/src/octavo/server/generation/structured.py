@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.errors import RequestError
-from octavo.sampling import StructuredOutput
+from octavo.structured_output import KINDS, StructuredOutput
 
-_FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _DESCRIPTION: Mapping[str, type] = {"name": str, "description": str, "strict": bool}
 """What stands beside a schema. It tells of the schema; all of them are enforced."""
 _HARMLESS: Mapping[str, tuple[Any, ...]] = {
@@ -106,11 +105,11 @@ def _of_fields(asked: Mapping[str, Any]) -> StructuredOutput | None:
     param = "structured_outputs"
     given = {name: value for name, value in asked.items() if value is not None}
     for name, value in given.items():
-        if name not in _FORMS and value not in _HARMLESS.get(name, ()):
-            known = ", ".join(_FORMS)
+        if name not in KINDS and value not in _HARMLESS.get(name, ()):
+            known = ", ".join(KINDS)
             raise _error(f"'{param}.{name}' is not supported; {param} takes {known}.", f"{param}.{name}")
     constraints = {
-        name: value for name, value in given.items() if name in _FORMS and (name, value) != ("json_object", False)
+        name: value for name, value in given.items() if name in KINDS and (name, value) != ("json_object", False)
     }
     if not constraints:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from octavo.sampling import SamplingParams, StructuredOutput
+from octavo.sampling import SamplingParams
 from octavo.server.generation.params import MESSAGE_FIELDS
 from octavo.server.generation.prompts import normalise_messages, truncation
 from octavo.server.generation.template_variables import THINKING
@@ -15,6 +15,7 @@ from octavo.server.messages.history import chat_messages
 from octavo.server.messages.refusals import known_only, wrong
 from octavo.server.messages.schema import TurnFields
 from octavo.server.messages.tools import read_choice, read_tools
+from octavo.structured_output import StructuredOutput
 
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """The API's words, and those that chat templates know."""

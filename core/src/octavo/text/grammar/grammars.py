@@ -17,8 +17,8 @@ import msgspec
 
 from octavo.errors import RequestError, WorkerFailed, WorkerTimeout
 from octavo.platform.step import Words
-from octavo.sampling import StructuredOutput
 from octavo.sandbox import Worker
+from octavo.structured_output import StructuredOutput
 from octavo.text.grammar.matcher import compiled, first_line
 from octavo.text.tokenizer.tokenizer import Tokenizer
 

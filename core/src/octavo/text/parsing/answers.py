@@ -65,7 +65,7 @@ class AnswerParser:
         self._calls = calls or PlainParser()
         self._answer, self._words = _Origins(), _Origins()
         """Of what the parser of calls is given, and of what the filter over words is given."""
-        self._unanswered: list[str] | None = []
+        self._unanswered: list[ReasoningText] | None = []
         """The reasoning so far, while there is nothing else."""
         markers = Markers(hidden)
         self._filters: dict[type[ContentText] | type[ReasoningText], MarkerFilter] = {}
@@ -87,9 +87,9 @@ class AnswerParser:
         """See `OutputParser.finish`. ``ended``: by the model, or by a stop string, and not by its length."""
         parts = [] if self._reasoning is None else self._sorted(self._reasoning.finish())
         if ended and self.thinking and self._unanswered:
-            text = "".join(self._unanswered)
-            self._answer.add(text, ())
-            parts += self._located(self._calls.push(text))
+            for part in self._unanswered:
+                self._answer.add(part.text, part.spans)
+                parts += self._located(self._calls.push(part.text))
         return self._filtered(parts + self._located(self._calls.finish())) + self._released()
 
     def _sorted(self, parts: Iterable[Part]) -> list[Part]:
@@ -101,7 +101,7 @@ class AnswerParser:
                 found += self._located(self._calls.push(part.text))
             else:
                 if isinstance(part, ReasoningText) and self._unanswered is not None:
-                    self._unanswered.append(part.text)
+                    self._unanswered.append(part)
                 found.append(part)
         return found
 

@@ -46,7 +46,7 @@ class Feed:
         self._open: _Open = ContentText
         self._pieces: list[str] = []
         self._spans: list[Span] = []
-        """Where those of the pieces that are words stand in the answer."""
+        """Where those of the pieces that are text stand in the answer."""
         self._trail: list[str] = []
         """What was taken since the words that were emitted last."""
         self._taken = 0
@@ -88,7 +88,7 @@ class Feed:
             self._settle()
             self._open = what
         self._pieces.append(text)
-        if what is ContentText or what is Unsettled:
+        if not isinstance(what, int):
             self._locate(text)
 
     def _locate(self, text: str) -> None:
@@ -111,11 +111,8 @@ class Feed:
             return
         if isinstance(self._open, int):
             self._parts.append(CallArguments(self._open, text))
-        elif self._open is ReasoningText:
-            self._parts.append(ReasoningText(text))
         else:
-            words = Unsettled if self._open is Unsettled else ContentText
-            self._parts.append(words(text, tuple(self._spans)))
+            self._parts.append(self._open(text, tuple(self._spans)))
             self._spans = []
 
     # The text that is there.

@@ -41,9 +41,10 @@ class Unsettled(ContentText):
 
 @dataclass(frozen=True, slots=True)
 class ReasoningText:
-    """Text of the model's reasoning."""
+    """Text of the model's reasoning. ``spans`` as for `ContentText`: what is never closed may become the answer."""
 
     text: str
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

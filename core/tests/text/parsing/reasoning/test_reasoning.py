@@ -9,6 +9,7 @@ from text.parsing.drives import TOOLS, cuts, joined, parse
 
 from octavo.errors import ConfigError
 from octavo.text.parsing.answers import AnswerParser
+from octavo.text.parsing.parts import ContentText
 from octavo.text.parsing.reasoning import reasoning_parser_for, reasoning_parser_named
 from octavo.text.parsing.reasoning.between import THINK
 from octavo.text.parsing.reasoning.registry import BUILT_IN
@@ -116,3 +117,14 @@ def test_names_are_known_and_an_unknown_one_is_told() -> None:
     assert reasoning_parser_named("none") is None
     with pytest.raises(ConfigError, match=r"'deep'.*think.*--reasoning-parser"):
         reasoning_parser_named("deep")
+
+
+def test_reasoning_that_becomes_the_answer_says_where_it_stands() -> None:
+    """Whatever was hidden inside of it: the logprobs of the content are found by that."""
+    parser = AnswerParser(THINK.open(True), hidden=["[END]"])
+    answer = "\nHm[END] yes.[END]"
+    pushed = [part for piece in (answer[:5], answer[5:9], answer[9:]) for part in parser.push(piece)]
+    assert joined(pushed) == [("reasoning", "Hm yes.")]
+    content = [part for part in parser.finish(ended=True) if isinstance(part, ContentText)]
+    assert "".join(part.text for part in content) == "Hm yes."
+    assert "".join(answer[begin:end] for part in content for begin, end in part.spans) == "Hm yes."
