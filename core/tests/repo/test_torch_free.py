@@ -31,7 +31,7 @@ def fail(name):
     raise
 
 names = [m.name for m in pkgutil.walk_packages(octavo.__path__, "octavo.", onerror=fail)]
-names = [n for n in names if not n.startswith("octavo.torch") and not n.endswith("__main__")]
+names = [n for n in names if not n.endswith("__main__")]
 for name in names:
     importlib.import_module(name)
 print(len(names))

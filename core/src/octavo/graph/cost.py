@@ -1,7 +1,7 @@
 """The cost model: what one step of a graph must compute and move.
 
-Divided by a device's measured peak and bandwidth it gives the step's lower bound in seconds, which is what figures are
-held against, what the planner sizes by, and what the scheduler's token budget comes from.
+Divided by a device's measured peak and bandwidth it gives the step's lower bound in seconds, which measured times are
+held against (`octavo bench kernels`).
 """
 
 from __future__ import annotations
