@@ -88,7 +88,7 @@ class EngineConfig:
     special_tokens_in_messages: bool = False
     """Whether messages may write special tokens of the model, as they could in a plain prompt."""
     grammar_seconds: float = 10.0
-    """How long compiling the constraint of structured output may take."""
+    """How long compiling a constraint may take, in seconds."""
     grammar_memory: int = 2**30
     """Bytes that it may take."""
     step_timeout: float = 300.0

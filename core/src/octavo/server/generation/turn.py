@@ -123,7 +123,7 @@ def conversation(service: Service, ask: TurnRequest) -> tuple[list[dict[str, Any
     kind = service.parsers.tools
     tools = () if ask.tool_choice == "none" else ask.tools
     place = ask.chat_template is not None or service.parsers.has_place_for_tools
-    if tools and (kind is None or not (place or kind.taught)):
+    if tools and (kind is None or not (place or kind.in_prompt)):
         why = "its chat template has no place for tools" if kind is not None else "it was started without a tool parser"
         raise RequestError(
             f"'tools' cannot be used with this server: {why} (--tool-parser, --chat-template).",
@@ -132,7 +132,7 @@ def conversation(service: Service, ask: TurnRequest) -> tuple[list[dict[str, Any
         )
     if kind is None or not (tools or any(_about_calls(message) for message in ask.messages)):
         return [dict(message) for message in ask.messages], tools
-    if kind.taught and not place:
+    if kind.in_prompt and not place:
         return tools_in_prompt(ask.messages, tools), ()
     return for_template(ask.messages, calls_as_text=kind.calls_as_text, short_ids=kind.short_ids), tools
 

@@ -40,5 +40,5 @@ GENERIC = ToolParser(
     open=_open,
     claims=lambda template: True,
     grammar=CallGrammar(an_object, between=["\n"]),
-    taught=True,
+    in_prompt=True,
 )

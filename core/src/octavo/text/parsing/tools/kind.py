@@ -45,9 +45,9 @@ class ToolParser:
     """What the parser looks for. Where one is a special token its text is shown to the parser, and to nobody else."""
     grammar: CallGrammar | None = None
     """What an answer is held to that must be calls; ``None``: it is held to plain JSON objects instead."""
-    taught: bool = False
-    """Whether models know it from the prompt alone: where the chat template has no place for tools, they are told of
-    them by `octavo.text.parsing.tools.in_prompt`.
+    in_prompt: bool = False
+    """Whether a prompt can explain it to any model: where the chat template has no place for tools,
+    `octavo.text.parsing.tools.in_prompt` writes them into the system message.
     """
     short_ids: bool = False
     """Whether the chat template takes ids of nine letters and digits alone."""
