@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Every test, in two runs side by side that take about as long: those of core, and beside them all others with two parts
-# of core's, whose output comes when both have ended. Most tests use one core.
+# Every test, in two runs side by side that take about as long: those of core, and beside them all others with those of
+# the repository, whose output comes when both have ended. Most tests use one core.
 # Usage: all_tests.sh PYTHON
 set -uo pipefail
 python=$1
-beside=(core/tests/models core/tests/repo)
+beside=(core/tests/repo)
 # NumPy and torch would each start a thread for every core, and there are two of each.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 log=$(mktemp)
