@@ -161,10 +161,10 @@ class Scheduler:
         """The rows of a step of this kind, each with its ``scheduled`` tokens and the slots for them."""
         bounds = self.bounds
         allowance = None if self.config.itl_target is None or kind == "decode" else self._allowance()
-        room = _Budget(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, allowance, closed=closed)
-        self._share_tokens(room)
+        budget = _Budget(kind, bounds.tokens, bounds.spare_samples, bounds.prefill_rows, allowance, closed=closed)
+        self._share_tokens(budget)
         batch: list[Request] = []
-        for row in self._running:  # _make_room shortens this list from its tail, never before `row`
+        for row in self._running:  # _grow shortens this list from its tail, never before `row`
             count = row.scheduled
             if not count:
                 continue
@@ -172,13 +172,13 @@ class Scheduler:
             end = row.computed + count
             if end <= blocks.capacity and not blocks.tail_shared:
                 blocks.length = end
-            elif not self._make_room(row, room):
+            elif not self._grow(row, budget):
                 break
             batch.append(row)
-        room.rows = len(batch)
-        if self._waiting and not room.closed:
-            room.longest = max((row.computed + row.scheduled for row in batch), default=0)
-            self._admit(room, batch)
+        budget.rows = len(batch)
+        if self._waiting and not budget.closed:
+            budget.longest = max((row.computed + row.scheduled for row in batch), default=0)
+            self._admit(budget, batch)
         if kind != "decode":
             cut = allowance is not None and allowance.cut
             self._token_budget = sum([row.scheduled for row in batch]) if cut else bounds.tokens
@@ -197,26 +197,26 @@ class Scheduler:
             target, decodes = target - self.times.predict(decodes), StepShape()
         return Allowance(self.times, target, decodes, bounds.padded, bounds.chunk_multiple)
 
-    def _share_tokens(self, room: _Budget) -> None:
+    def _share_tokens(self, budget: _Budget) -> None:
         """Give running rows their share of the step: sets ``scheduled`` of each, 0 for those left out."""
         running, bounds = self._running, self.bounds
         if bounds.volume is not None:
-            running = self._within_volume(room)
+            running = self._within_volume(budget)
         prefills = [row for row in running if row.pending != 1]
-        if room.kind != "prefill":
+        if budget.kind != "prefill":
             for row in running:
                 row.scheduled = 1
-            room.tokens -= len(running) - len(prefills)
+            budget.tokens -= len(running) - len(prefills)
         else:
             for row in running:
                 row.scheduled = 0
         limit = bounds.context_limit(max(1, len(running)))
         for row in prefills:
             row.scheduled = 0
-            if room.kind != "decode":
-                self._take_chunk(row, room, limit)
+            if budget.kind != "decode":
+                self._take_chunk(row, budget, limit)
 
-    def _within_volume(self, room: _Budget) -> list[Request]:
+    def _within_volume(self, budget: _Budget) -> list[Request]:
         """The first running rows of the step's kind that the volume has room for; it always has for the first."""
         bounds = self.bounds
         size, multiple = bounds.block_size, bounds.chunk_multiple
@@ -224,44 +224,44 @@ class Scheduler:
         longest = 0
         for row in self._running:
             row.scheduled = 0
-            if room.kind != "mixed" and (row.pending == 1) != (room.kind == "decode"):
+            if budget.kind != "mixed" and (row.pending == 1) != (budget.kind == "decode"):
                 continue
             context = -(-(row.computed + min(row.pending, multiple)) // size) * size
             if (len(chosen) + 1) * max(longest, context) <= (bounds.volume or 0):
                 longest = max(longest, context)
                 chosen.append(row)
             else:
-                room.closed = True
+                budget.closed = True
         return chosen
 
-    def _take_chunk(self, row: Request, room: _Budget, context_limit: int) -> bool:
-        """Schedule the next chunk of a prompt: as much as the room allows. False if that is nothing."""
+    def _take_chunk(self, row: Request, budget: _Budget, context_limit: int) -> bool:
+        """Schedule the next chunk of a prompt: as much as the budget allows. False if that is nothing."""
         pending = row.pending
-        count = min(pending, room.tokens, context_limit - row.computed)
+        count = min(pending, budget.tokens, context_limit - row.computed)
         scores = row.params.prompt_logprobs is not None
         if scores:  # every token of the chunk takes a row of logits, and one is there for each row of the step
-            count = min(count, room.spare_samples + 1)
-        if room.allowance is not None and count > 0:
-            count = room.allowance.clip(count, row.computed)
+            count = min(count, budget.spare_samples + 1)
+        if budget.allowance is not None and count > 0:
+            count = budget.allowance.clip(count, row.computed)
         if count < pending:
             count = 0 if self.bounds.whole else count - count % self.bounds.chunk_multiple
-        if count <= 0 or (pending > 1 and room.prefill_rows == 0):
-            room.closed = True
+        if count <= 0 or (pending > 1 and budget.prefill_rows == 0):
+            budget.closed = True
             return False
         row.scheduled = count
-        room.tokens -= count
-        if room.allowance is not None:
-            room.allowance.take(count, row.computed)
+        budget.tokens -= count
+        if budget.allowance is not None:
+            budget.allowance.take(count, row.computed)
         if scores:
-            room.spare_samples -= count - 1
+            budget.spare_samples -= count - 1
         if pending > 1:
-            room.prefill_rows -= 1
+            budget.prefill_rows -= 1
         return True
 
-    def _make_room(self, row: Request, room: _Budget) -> bool:
+    def _grow(self, row: Request, budget: _Budget) -> bool:
         """Get slots for the row's scheduled tokens, preempting from the tail. False if that met the row itself."""
         while not self.kv.grow(row.kv, row.computed, row.scheduled):
-            room.closed = True
+            budget.closed = True
             victim = self._running.pop()
             self._preempt(victim)
             if victim is row:
@@ -280,20 +280,20 @@ class Scheduler:
         self._preemptions += 1
         self._waiting.push(row)
 
-    def _admit(self, room: _Budget, batch: list[Request]) -> None:
+    def _admit(self, budget: _Budget, batch: list[Request]) -> None:
         """Let waiting requests in, in order, until one does not fit."""
         kv, bounds = self.kv, self.bounds
-        while room.tokens and kv.pool.free:
+        while budget.tokens and kv.pool.free:
             row = self._waiting.head()
             if row is None or self._row_slots + row.row_slots > bounds.row_slots:
                 return
             # A prompt that is to be scored must be computed, not found.
             cached = kv.match(row.kv, row.tokens) if row.params.prompt_logprobs is None else 0
             row.computed, row.pending = cached, len(row.tokens) - cached
-            if room.kind != "mixed" and (row.pending == 1) != (room.kind == "decode"):
+            if budget.kind != "mixed" and (row.pending == 1) != (budget.kind == "decode"):
                 return
-            limit = bounds.context_limit(room.rows + 1)
-            if room.longest > limit or not self._take_chunk(row, room, limit):
+            limit = bounds.context_limit(budget.rows + 1)
+            if budget.longest > limit or not self._take_chunk(row, budget, limit):
                 return
             if not kv.admit(row.kv, cached, row.scheduled):
                 row.scheduled = 0
@@ -307,8 +307,8 @@ class Scheduler:
             self._row_slots += row.row_slots
             self._unseen.append(row)
             batch.append(row)
-            room.rows += 1
-            room.longest = max(room.longest, cached + row.scheduled)
+            budget.rows += 1
+            budget.longest = max(budget.longest, cached + row.scheduled)
 
     def _plan(self, batch: list[Request]) -> StepPlan:
         counts = [row.scheduled for row in batch]
